@@ -1,0 +1,1 @@
+"""The words of Sensorgrid as frozen values: grid, box, resolution, query, errors."""

@@ -1,0 +1,217 @@
+"""What a client asks for: attributes, a box, a resolution, a time.
+
+A query is a value that knows no grid; `box`, `limits` and `size` say what it means on a given one. What
+cannot be right on any grid is refused when the query is made, what cannot be right on this grid when it meets
+the grid.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from fractions import Fraction
+from math import isfinite
+from typing import Any
+
+from sensorgrid.model.box import Box
+from sensorgrid.model.errors import QueryError
+from sensorgrid.model.grid import Bbox, Grid
+from sensorgrid.model.resolution import count_points, limit_of
+
+
+@dataclass(frozen=True, slots=True)
+class QuerySize:
+    """What a query costs, exactly; value ranges (`where`) can only make it cheaper."""
+
+    points_per_tick: int
+    """values in one delivered tick, over all attributes"""
+    bytes_per_tick: int
+    """their bytes, headers not counted"""
+    bytes_per_second: float
+    """the mean over all ticks, of which a temporal resolution below 1 delivers only some"""
+
+
+@dataclass(frozen=True, slots=True, init=False)
+class Query:
+    """A continuous query for gridded data.
+
+    Parameters
+    ----------
+    attribute
+        A CF standard name, or several of them.
+    bbox
+        West, south, east, north; None for the whole grid. West > east crosses the date line. The east and
+        north borders are not part of the box; a box without width asks for the one column (or row) that
+        holds the coordinate.
+    resolution
+        The part of the points and ticks that is wanted, as one number for all axes or as (x, y, t), each in
+        (0, 1]. 1/4 is every fourth point. It is rounded up to a multiple of 2^-bits of the grid.
+    start
+        The first moment of interest: a datetime with a time zone, or ISO 8601 text. None means now.
+    duration
+        How long, as a timedelta or in seconds. None means until cancelled.
+    where
+        Value ranges by attribute, (low, high) inclusive, None for an open side.
+
+    Examples
+    --------
+    >>> query = Query("air_temperature", bbox=(-10, 35, 30, 60), resolution=(1/4, 1/4, 1/2))
+    >>> query.size(Grid(tick=600)).points_per_tick
+    8094
+    """
+
+    attributes: tuple[str, ...]
+    """names, each once"""
+    bbox: Bbox | None
+    """west, south, east, north; None: the whole grid"""
+    resolution: tuple[float, float, float]
+    """as asked, along x, y, t"""
+    start: datetime | None
+    """None: now"""
+    duration: timedelta | None
+    """None: until cancelled"""
+    where: tuple[tuple[str, float, float], ...]
+    """(attribute, low, high), by attribute"""
+
+    def __init__(
+        self,
+        attribute: str | tuple[str, ...] | list[str],
+        bbox: Bbox | None = None,
+        resolution: float | tuple[float, float, float] = 1.0,
+        start: datetime | str | None = None,
+        duration: timedelta | float | None = None,
+        where: Mapping[str, tuple[float | None, float | None]] | None = None,
+    ) -> None:
+        set_field = object.__setattr__
+        names = _names(attribute)
+        set_field(self, "attributes", names)
+        set_field(self, "bbox", None if bbox is None else _bbox(bbox))
+        set_field(self, "resolution", _resolution(resolution))
+        set_field(self, "start", _start(start))
+        set_field(self, "duration", _duration(duration))
+        set_field(self, "where", _where(where or {}, names))
+
+    def limits(self, grid: Grid) -> tuple[int, int, int]:
+        """How many of the 2^bits ranks along x, y and t the query asks for, rounded up."""
+        bits = grid.resolution_bits
+        x, y, t = (limit_of(r, b) for r, b in zip(self.resolution, bits, strict=True))
+        return x, y, t
+
+    def effective_resolution(self, grid: Grid) -> tuple[float, float, float]:
+        """The resolution that the query gets: at least what it asked for."""
+        (x, y, t), (bx, by, bt) = self.limits(grid), grid.resolution_bits
+        return x / 2**bx, y / 2**by, t / 2**bt
+
+    def box(self, grid: Grid) -> Box:
+        """The points of the grid inside the bounding box, at full resolution.
+
+        A query that holds not a single point at its own resolution is refused, as it could never be answered.
+        """
+        grid.check_attributes(self.attributes)
+        box = grid.box_of(grid.extent if self.bbox is None else self.bbox)
+        columns, rows = self._axis_points(grid, box)
+        for axis, found in enumerate((columns, rows)):
+            if not found:
+                raise QueryError(
+                    f"bbox {self.bbox}: found no point along {'xy'[axis]} at resolution"
+                    f" {self.resolution[axis]:g}, expected a finer resolution (1 takes every point) or a box"
+                    f" at least as wide as a block of {1 << grid.resolution_bits[axis]} points"
+                )
+        return box
+
+    def size(self, grid: Grid) -> QuerySize:
+        """Points per tick and bytes per second on a grid, exactly."""
+        columns, rows = self._axis_points(grid, self.box(grid))
+        points = columns * rows * len(self.attributes)
+        share = Fraction(self.limits(grid)[2], 1 << grid.resolution_bits[2])
+        size = points * grid.value_bytes
+        return QuerySize(points, size, float(size * share / Fraction(str(grid.tick))))
+
+    def ticks(self, grid: Grid, now: datetime) -> tuple[int, int | None]:
+        """First tick, and the tick after the last: None if the query runs until cancelled."""
+        start = now if self.start is None else self.start
+        stop = None if self.duration is None else grid.tick_from(start + self.duration)
+        return grid.tick_from(start), stop
+
+    def _axis_points(self, grid: Grid, box: Box) -> tuple[int, int]:
+        (limit_x, limit_y, _), (bits_x, bits_y, _) = self.limits(grid), grid.resolution_bits
+        columns = sum(count_points(b.x0, b.x1, limit_x, bits_x) for b in grid.plain_boxes(box))
+        return columns, count_points(box.y0, box.y1, limit_y, bits_y)
+
+
+def _names(attribute: Any) -> tuple[str, ...]:
+    names = (attribute,) if isinstance(attribute, str) else tuple(attribute)
+    if not names or not all(isinstance(n, str) and n.strip() for n in names):
+        raise QueryError(f"attribute: found {attribute!r}, expected one or more names")
+    if len(set(names)) < len(names):
+        raise QueryError(f"attribute: found {', '.join(names)}, expected each name once")
+    return names
+
+
+def _bbox(bbox: Any) -> Bbox:
+    try:
+        west, south, east, north = (float(v) for v in bbox)
+    except (TypeError, ValueError):
+        raise QueryError(f"bbox: found {bbox!r}, expected four numbers west, south, east, north") from None
+    if not all(map(isfinite, (west, south, east, north))):
+        raise QueryError(f"bbox: found {bbox!r}, expected finite numbers west, south, east, north")
+    if south > north:
+        raise QueryError(f"bbox: found south {south:g} > north {north:g}, expected south <= north")
+    return west, south, east, north
+
+
+def _resolution(resolution: Any) -> tuple[float, float, float]:
+    is_number = isinstance(resolution, int | float | Fraction)
+    parts = (resolution,) * 3 if is_number else tuple(resolution)
+    if len(parts) != 3 or not all(isinstance(r, int | float | Fraction) for r in parts):
+        raise QueryError(f"resolution: found {resolution!r}, expected a number or three (x, y, t)")
+    for axis, part in zip("xyt", parts, strict=True):
+        try:
+            limit_of(part, 0)
+        except ValueError as error:
+            raise QueryError(f"resolution {axis}: {error}") from None
+    x, y, t = (float(r) for r in parts)
+    return x, y, t
+
+
+def _start(start: datetime | str | None) -> datetime | None:
+    if isinstance(start, str):
+        try:
+            start = datetime.fromisoformat(start)
+        except ValueError:
+            raise QueryError(
+                f"start: found {start!r}, expected ISO 8601 such as 2026-03-01T12:00:00Z"
+            ) from None
+    if start is not None and not isinstance(start, datetime):
+        raise QueryError(f"start: found {start!r}, expected a datetime, ISO 8601 text or None")
+    if start is not None and start.tzinfo is None:
+        raise QueryError(f"start: found {start.isoformat()} without a time zone, expected one, such as Z")
+    return start
+
+
+def _duration(duration: Any) -> timedelta | None:
+    if duration is None:
+        return None
+    if isinstance(duration, int | float) and isfinite(duration):
+        duration = timedelta(seconds=duration)
+    if not isinstance(duration, timedelta) or duration <= timedelta(0):
+        raise QueryError(f"duration: found {duration}, expected more than 0 seconds")
+    return duration
+
+
+def _where(
+    where: Mapping[str, tuple[float | None, float | None]], names: tuple[str, ...]
+) -> tuple[tuple[str, float, float], ...]:
+    ranges = []
+    for name in sorted(where):
+        if name not in names:
+            raise QueryError(f"where: found {name!r}, expected one of the query's own: {', '.join(names)}")
+        try:
+            low, high = where[name]
+            low = float("-inf") if low is None else float(low)
+            high = float("inf") if high is None else float(high)
+        except (TypeError, ValueError):
+            raise QueryError(f"where {name}: found {where[name]!r}, expected (low, high)") from None
+        if not low <= high:
+            raise QueryError(f"where {name}: found ({low:g}, {high:g}), expected low <= high")
+        ranges.append((name, low, high))
+    return tuple(ranges)
