@@ -1,20 +1,55 @@
-"""Numba's compiler behind a typed door.
+"""Numba's compiler behind a typed door, with a cache that is never out of date.
 
-Compiled code is cached next to the module, or in the user's cache directory where that is read-only. Where
-neither can be written we compile anew in every process instead of failing.
+Compiling takes some ten seconds, so the machine code is kept. Numba's own cache looks only at the file of
+each function and misses changes in what that function calls. Ours lies in the user's cache directory, in a
+folder named after the content of all modules here: another version of them has another folder.
 """
 
+import hashlib
+import os
+import shutil
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, TypeVar, cast
 
 import numba
+import numba.core.config
 
 F = TypeVar("F", bound=Callable[..., Any])
+
+_FOLDERS_KEPT = 3
+
+_config: Any = numba.core.config  # its settings are made at run time
 
 
 def jit(function: F) -> F:
     """Compile on first call, keep the signature for the type checker."""
+    before = _config.CACHE_DIR
+    if not before:  # a user's NUMBA_CACHE_DIR comes first
+        _config.CACHE_DIR = _FOLDER
     try:
         return cast(F, numba.njit(cache=True)(function))
-    except RuntimeError:  # "cannot cache function: no locator available"
+    except RuntimeError:  # nowhere to write: compile anew in every process
         return cast(F, numba.njit(function))
+    finally:
+        _config.CACHE_DIR = before
+
+
+def _folder() -> str:
+    """The folder for this version of the code; of others only the latest few are kept."""
+    digest = hashlib.sha256(numba.__version__.encode())
+    for path in sorted(Path(__file__).parent.rglob("*.py")):
+        digest.update(path.read_bytes())
+    home = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "sensorgrid" / "compiled"
+    folder = home / digest.hexdigest()[:16]
+    if not folder.exists():
+        try:
+            others = sorted(home.iterdir(), key=lambda path: path.stat().st_mtime, reverse=True)
+        except OSError:
+            others = []
+        for old in others[_FOLDERS_KEPT - 1 :]:
+            shutil.rmtree(old, ignore_errors=True)
+    return str(folder)
+
+
+_FOLDER = _folder()

@@ -35,8 +35,8 @@ ORDER_4D: tuple[Dimension, ...] = ("x", "y", "res_xy", "res_t")
 ORDER_5D: tuple[Dimension, ...] = ("x", "y", "res_x", "res_y", "res_t")
 """With a resolution per axis, as the relays paper's query model wants it: the product's order."""
 
-DIGITS_MAX = 48
-"""Digits of a cell: with 14 bits more an index key still fits a signed 64-bit integer."""
+DIGITS_MAX = 46
+"""Digits of a cell: with the 17 bits that an index adds, its keys still fit a signed 64-bit integer."""
 BITS_MAX = 10
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 

@@ -13,8 +13,8 @@ import numpy as np
 import numpy.typing as npt
 
 from sensorgrid.index.cell import Cell
-from sensorgrid.index.cover import Boxes
 from sensorgrid.index.decompose import Fragment, Fragments
+from sensorgrid.index.enclosing import Boxes
 from sensorgrid.model.box import Box
 from sensorgrid.model.grid import Grid
 
@@ -67,13 +67,13 @@ class GbdTree(Protocol):
         """Remove them again; if one is not there, refuse and change nothing."""
 
     def insert_boxes(self, boxes: Boxes, owners: Ints, limits: Ints | None = None) -> None:
-        """Store the covers (`sensorgrid.index.cover`) of many boxes, each for its owner.
+        """Store many boxes, each for its owner and under the one cell that encloses it.
 
         `boxes` is [i, (x0, x1, y0, y1)], `limits` [i, (x, y, t)]: ranks wanted, all of them if None.
         """
 
     def remove_boxes(self, boxes: Boxes, owners: Ints, limits: Ints | None = None) -> None:
-        """Remove the covers of many boxes again."""
+        """Remove many boxes again."""
 
     def count(self, cell: Cell) -> int:
         """Entries at and below a cell."""

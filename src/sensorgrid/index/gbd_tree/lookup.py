@@ -1,18 +1,20 @@
 """Finding what overlaps a box.
 
-The directory knows the bounds of every page. A page out of reach is skipped, all entries of a page inside the
-box are taken, and only the pages on the border are read entry by entry.
+The directory knows the bounds of every page and of every group of pages. What is out of reach is skipped, all
+entries of a page inside the box are taken, and only the pages on the border are read entry by entry.
 
 An entry overlaps a box (and ranks below some limits) if the part of its cell inside its own clipped box meets
 the box, and its cell has such ranks. Strides are left aside: two boxes that meet only between the points of a
 coarse stride count as overlapping.
 """
 
+from typing import NamedTuple
+
 import numpy as np
 import numpy.typing as npt
 
-from sensorgrid.index.cover import CORNER_BITS, KEY_BITS, LENGTH_BITS, Boxes
-from sensorgrid.index.gbd_tree.pages import LISTED, PAGE, Pages
+from sensorgrid.index.enclosing import Boxes
+from sensorgrid.index.gbd_tree.pages import GROUP, LISTED, PAGE, cell_of
 from sensorgrid.index.jit import jit
 from sensorgrid.index.layout import RT, RX, X
 
@@ -25,10 +27,29 @@ _BIT_NUMBERS = np.zeros(64, np.int64)
 _BIT_NUMBERS[[(_SEQUENCE << n & 2**64 - 1) >> 58 for n in range(64)]] = np.arange(64)
 
 
+class View(NamedTuple):
+    """The arrays that a lookup reads, of the pages and of the grid's layout."""
+
+    keys: Ints
+    """see Pages, as the next ones"""
+    owners: Ints
+    boxes: Boxes
+    fill: Ints
+    listed: Ints
+    bounds: Boxes
+    group_bounds: Boxes
+    state: Ints
+    bits: Ints
+    """resolution bits of the grid"""
+    axes: Ints
+    """see Layout, as the next one"""
+    widths: Ints
+
+
 @jit
 def _place(key: int, axis: int, axes: Ints, widths: Ints) -> tuple[int, int]:
     """First block or rank of a cell on an axis, and how many."""
-    start, length = key >> KEY_BITS, key >> CORNER_BITS & (1 << LENGTH_BITS) - 1
+    start, length = cell_of(key, len(axes))
     place = 0
     for i in range(length):
         if axes[i] == axis and start >> (len(axes) - 1 - i) & 1:
@@ -38,21 +59,18 @@ def _place(key: int, axis: int, axes: Ints, widths: Ints) -> tuple[int, int]:
 
 @jit
 def _really(
-    pages: Pages, page: int, i: int, box: Boxes, limits: Ints, bits: Ints, axes: Ints, widths: Ints
+    key: int, left: int, right: int, box: Boxes, limits: Ints, bits: Ints, axes: Ints, widths: Ints
 ) -> bool:
     """The rare second test: a clipped box across the date line, or a coarser lookup in an index of ranks."""
-    key = pages.keys[page, i]
     for axis in range(RX, RT + 1):
         if _place(key, axis, axes, widths)[0] >= limits[axis - RX]:
             return False
     columns = widths[0, X] << bits[0]
-    if pages.boxes[page, 1, i] <= columns:
+    if right <= columns:
         return True
     block, blocks = _place(key, X, axes, widths)
     low, high = max(block << bits[0], box[0]), min((block + blocks) << bits[0], box[1])
-    return bool(
-        max(low, pages.boxes[page, 0, i]) < high or low < min(high, pages.boxes[page, 1, i] - columns)
-    )
+    return bool(max(low, left) < high or low < min(high, right - columns))
 
 
 @jit
@@ -63,6 +81,23 @@ def _room(values: Ints, count: int, needed: int, expected: int) -> Ints:
     larger = np.empty(max(2 * len(values), needed, expected), np.int64)
     larger[:count] = values[:count]
     return larger
+
+
+@jit
+def _meets(bounds: Boxes, i: int, box: Boxes) -> bool:
+    return bool(
+        bounds[i, 0] < box[1] and bounds[i, 1] > box[0] and bounds[i, 2] < box[3] and bounds[i, 3] > box[2]
+    )
+
+
+@jit
+def _inside(bounds: Boxes, i: int, box: Boxes) -> bool:
+    return bool(
+        bounds[i, 0] >= box[0]
+        and bounds[i, 1] <= box[1]
+        and bounds[i, 2] >= box[2]
+        and bounds[i, 3] <= box[3]
+    )
 
 
 @jit
@@ -79,43 +114,44 @@ def _scan(boxes: Boxes, fill: int, box: Boxes, columns: int, hits: Ints, count: 
 
 
 @jit
-def _collect(
-    pages: Pages, box: Boxes, limits: Ints, bits: Ints, axes: Ints, widths: Ints, hits: Ints, count: int
-) -> tuple[Ints, int]:
+def _collect(box: Boxes, limits: Ints, view: View, hits: Ints, count: int) -> tuple[Ints, int]:
     """Append the owners of all entries that overlap a box on one side of the date line; some repeat."""
-    # Locals: compiled code counts references each time it takes an array out of a tuple.
-    listed, bounds, fills, boxes, owners = pages.listed, pages.bounds, pages.fill, pages.boxes, pages.owners
+    # Locals: compiled code counts references when it takes an array out of a tuple.
+    keys, owners, boxes, fills, listed = view.keys, view.owners, view.boxes, view.fill, view.listed
+    bounds, group_bounds, state = view.bounds, view.group_bounds, view.state
+    bits, axes, widths = view.bits, view.axes, view.widths
     columns = widths[0, X] << bits[0]
     coarse = False
     for axis in range(RX, RT + 1):
         # An order without that axis has no cell that the limit could exclude.
         coarse |= limits[axis - RX] < widths[0, axis] and widths[len(axes), axis] < widths[0, axis]
-    x0, x1, y0, y1 = box[0], box[1], box[2], box[3]
-    for position in range(pages.state[LISTED]):
-        left, right, lower, upper = (
-            bounds[position, 0], bounds[position, 1], bounds[position, 2], bounds[position, 3],
-        )  # fmt: skip
-        if left >= x1 or right <= x0 or lower >= y1 or upper <= y0:
+    for group in range((state[LISTED] + GROUP - 1) // GROUP):
+        if not _meets(group_bounds, group, box):
             continue
-        page = listed[position]
-        fill = fills[page]
-        hits = _room(hits, count, count + PAGE, 0)
-        if not coarse and x0 <= left and right <= x1 and y0 <= lower and upper <= y1:
-            for i in range(fill):
-                hits[count + i] = owners[page, i]
-            count += fill
-            continue
-        start = count
-        count = _scan(boxes[page], fill, box, columns, hits, count)
-        if coarse or right > columns:
-            kept = start
+        for position in range(group * GROUP, min((group + 1) * GROUP, state[LISTED])):
+            if not _meets(bounds, position, box):
+                continue
+            page = listed[position]
+            fill = fills[page]
+            hits = _room(hits, count, count + PAGE, 0)
+            if not coarse and _inside(bounds, position, box):
+                for i in range(fill):
+                    hits[count + i] = owners[page, i]
+                count += fill
+                continue
+            start = count
+            count = _scan(boxes[page], fill, box, columns, hits, count)
+            if coarse or bounds[position, 1] > columns:
+                kept = start
+                for place in range(start, count):
+                    i = hits[place]
+                    left, right = boxes[page, 0, i], boxes[page, 1, i]
+                    if _really(keys[page, i], left, right, box, limits, bits, axes, widths):
+                        hits[kept] = i
+                        kept += 1
+                count = kept
             for place in range(start, count):
-                if _really(pages, page, hits[place], box, limits, bits, axes, widths):
-                    hits[kept] = hits[place]
-                    kept += 1
-            count = kept
-        for place in range(start, count):
-            hits[place] = owners[page, hits[place]]
+                hits[place] = owners[page, hits[place]]
     return hits, count
 
 
@@ -164,26 +200,49 @@ def _sort_unique(hits: Ints, count: int, marks: Words) -> tuple[int, Words]:
 
 
 @jit
-def overlaps(
-    pages: Pages, boxes: Boxes, limits: Ints, bits: Ints, axes: Ints, widths: Ints
-) -> tuple[Ints, Ints]:
-    """For each box the owners of all entries that overlap it, sorted, end to end; and how many for each."""
-    size = len(boxes)
-    counts = np.empty(size, np.int64)
+def _lookup(box: Boxes, limits: Ints, view: View, hits: Ints, marks: Words) -> tuple[Ints, int, Words]:
+    """The owners of all entries that overlap a box, sorted and each once: the first `count` of hits."""
+    columns = view.widths[0, X] << view.bits[0]
+    end = box[1]
+    box[1] = min(end, columns)
+    hits, count = _collect(box, limits, view, hits, 0)
+    if end > columns:
+        box[0], box[1] = 0, end - columns
+        hits, count = _collect(box, limits, view, hits, count)
+    count, marks = _sort_unique(hits, count, marks)
+    return hits, count, marks
+
+
+# The two entries take the fields of a view one by one: handing over a tuple costs 2 µs a call.
+
+
+@jit
+def overlaps_one(
+    keys: Ints, owners: Ints, boxes: Boxes, fill: Ints, listed: Ints, bounds: Boxes, group_bounds: Boxes,
+    state: Ints, bits: Ints, axes: Ints, widths: Ints,
+    x0: int, x1: int, y0: int, y1: int, limit_x: int, limit_y: int, limit_t: int,
+) -> Ints:  # fmt: skip
+    """The owners of all entries that overlap a box, at ranks below the limits."""
+    view = View(keys, owners, boxes, fill, listed, bounds, group_bounds, state, bits, axes, widths)
+    box, limits = np.array([x0, x1, y0, y1], np.int32), np.array([limit_x, limit_y, limit_t], np.int64)
+    hits, count, _ = _lookup(box, limits, view, np.empty(2 * PAGE, np.int64), np.zeros(64, np.uint64))
+    return hits[:count]
+
+
+@jit
+def overlaps_many(
+    keys: Ints, owners: Ints, boxes: Boxes, fill: Ints, listed: Ints, bounds: Boxes, group_bounds: Boxes,
+    state: Ints, bits: Ints, axes: Ints, widths: Ints,
+    asked: Boxes, limits: Ints,
+) -> tuple[Ints, Ints]:  # fmt: skip
+    """For each box the owners of all entries that overlap it, end to end; and how many for each."""
+    view = View(keys, owners, boxes, fill, listed, bounds, group_bounds, state, bits, axes, widths)
+    size, total = len(asked), 0
+    counts, found = np.empty(size, np.int64), np.empty(4 * PAGE, np.int64)
     hits, marks = np.empty(4 * PAGE, np.int64), np.zeros(64, np.uint64)
-    found = np.empty(4 * PAGE, np.int64)
-    total = 0
-    columns = widths[0, X] << bits[0]
-    box = np.empty(4, np.int32)
     for i in range(size):
-        box[:] = boxes[i]
-        box[1] = min(box[1], columns)
         row = limits[i if len(limits) > 1 else 0]
-        hits, count = _collect(pages, box, row, bits, axes, widths, hits, 0)
-        if boxes[i, 1] > columns:
-            box[0], box[1] = 0, boxes[i, 1] - columns
-            hits, count = _collect(pages, box, row, bits, axes, widths, hits, count)
-        count, marks = _sort_unique(hits, count, marks)
+        hits, count, marks = _lookup(asked[i].copy(), row, view, hits, marks)
         # Lookups to come will find about as much as those so far: a page of memory touched is dear.
         found = _room(found, total, total + count, (total + count) // (i + 1) * size * 9 // 8)
         found[total : total + count] = hits[:count]

@@ -6,8 +6,8 @@ import numpy as np
 import numpy.typing as npt
 
 from sensorgrid.index.cell import Cell
-from sensorgrid.index.cover import CORNER_BITS, KEY_BITS, LENGTH_BITS, Boxes, cover_keys, cover_tables
 from sensorgrid.index.decompose import Fragment, Fragments, restrict_to
+from sensorgrid.index.enclosing import DETAIL_BITS, Boxes, box_keys, fragment_keys, key_tables
 from sensorgrid.index.gbd_tree import build, lookup, pages, runs
 from sensorgrid.index.gbd_tree.interface import Entry, Hits
 from sensorgrid.index.gbd_tree.pages import ENTRIES, FILL
@@ -39,9 +39,13 @@ class PagedTree:
     def __init__(self, grid: Grid) -> None:
         self.grid = grid
         self._layout = layout_of(grid)
-        self._tables = cover_tables(grid)
+        self._tables = key_tables(grid)
         self._bits = np.array(grid.resolution_bits, dtype=np.int64)
-        self._full = 1 << self._bits
+        self._full = (
+            1 << grid.resolution_bits[0],
+            1 << grid.resolution_bits[1],
+            1 << grid.resolution_bits[2],
+        )
         self._pages = pages.empty_pages(1)
 
     def __len__(self) -> int:
@@ -64,20 +68,17 @@ class PagedTree:
         self._remove(self._entries(fragments, owner))
 
     def insert_boxes(self, boxes: Boxes, owners: Ints, limits: Ints | None = None) -> None:
-        """Store the covers of many boxes."""
+        """Store many boxes, each under the cell that encloses it."""
         boxes, owners, limits = self._rows(boxes, owners, limits)
+        entries = self._box_entries(boxes, owners, limits)
         if len(self) or not build.rises(owners):
-            self._insert(self._covers(boxes, owners, limits))
-            return
-        # Into an empty tree, each owner once: sorted by key they are sorted, and nothing can repeat.
-        keys, sources = build.sort_by(*cover_keys(boxes, limits, self._tables))
-        room = pages.empty_pages(-(-len(keys) // FILL) + 1)
-        build.fill_from_boxes(room, keys, sources, boxes, owners, limits, self._tables)
-        self._pages = room
+            self._insert(entries)
+        else:  # each owner once: sorted by key they are sorted, and nothing can repeat
+            self._rebuild(entries, build.order_of(entries[0]))
 
     def remove_boxes(self, boxes: Boxes, owners: Ints, limits: Ints | None = None) -> None:
-        """Remove the covers of many boxes again."""
-        self._remove(self._covers(*self._rows(boxes, owners, limits)))
+        """Remove many boxes again."""
+        self._remove(self._box_entries(*self._rows(boxes, owners, limits)))
 
     def count(self, cell: Cell) -> int:
         """Entries at and below a cell."""
@@ -96,24 +97,24 @@ class PagedTree:
     def under(self, cell: Cell) -> list[Entry]:
         """Everything at and below a cell."""
         keys, owners, boxes, points = runs.entries_between(self._pages, *self._run(cell))
-        order = np.lexsort((*boxes.T[::-1], owners, keys >> CORNER_BITS))
-        columns = (column[order].tolist() for column in (keys, owners, boxes, points))
-        return [Entry(self._cell(k), owner, Box(*box), p) for k, owner, box, p in zip(*columns, strict=True)]
+        starts, lengths = runs.cells_of(keys, self._layout.digits)
+        order = np.lexsort((*boxes.T[::-1], owners, lengths, starts))
+        columns = (column[order].tolist() for column in (starts, lengths, owners, boxes, points))
+        digits = self._layout.digits
+        return [
+            Entry(Cell.of_interval(start, length, digits), owner, Box(*box), wanted)
+            for start, length, owner, box, wanted in zip(*columns, strict=True)
+        ]
 
     def overlaps(self, box: Box, limits: tuple[int, int, int] | None = None) -> Ints:
         """Owners of all entries that overlap a box."""
-        boxes = np.array([(box.x0, box.x1, box.y0, box.y1)], dtype=np.int32)
-        rows = self._full.reshape(1, 3) if limits is None else np.array([limits], dtype=np.int64)
-        layout = self._layout
-        return lookup.overlaps(self._pages, boxes, rows, self._bits, layout.axes_array, layout.widths)[0]
+        wanted = limits or self._full
+        return lookup.overlaps_one(*self._view(), box.x0, box.x1, box.y0, box.y1, *wanted)
 
     def overlaps_many(self, boxes: Boxes, limits: Ints | None = None) -> Hits:
         """The same for many boxes."""
-        boxes, _, limits = self._rows(boxes, np.zeros(len(boxes), np.int64), limits)
-        layout = self._layout
-        return Hits(
-            *lookup.overlaps(self._pages, boxes, limits, self._bits, layout.axes_array, layout.widths)
-        )
+        boxes, _, rows = self._rows(boxes, np.zeros(len(boxes), np.int64), limits)
+        return Hits(*lookup.overlaps_many(*self._view(), boxes, rows))
 
     def serve(self, fragments: Fragments) -> tuple[list[Fragment], list[Fragment]]:
         """The parts of a query that are available here, and those that are missing."""
@@ -122,6 +123,22 @@ class PagedTree:
         return (
             list(restrict_to(fragments, starts[available], lengths[available])),
             list(restrict_to(fragments, starts[~available], lengths[~available])),
+        )
+
+    def _view(self) -> lookup.View:
+        stored, layout = self._pages, self._layout
+        return lookup.View(
+            keys=stored.keys,
+            owners=stored.owners,
+            boxes=stored.boxes,
+            fill=stored.fill,
+            listed=stored.listed,
+            bounds=stored.bounds,
+            group_bounds=stored.group_bounds,
+            state=stored.state,
+            bits=self._bits,
+            axes=layout.axes_array,
+            widths=layout.widths,
         )
 
     def _insert(self, entries: Columns) -> None:
@@ -137,7 +154,8 @@ class PagedTree:
                 np.concatenate((stored[2], boxes)),
                 np.concatenate((stored[3], points)),
             )
-            self._rebuild(_sorted(together))
+            together = _sorted(together)
+            self._rebuild(together, np.arange(len(together[0])))
             return
         done = 0
         while True:
@@ -156,26 +174,26 @@ class PagedTree:
             return
         stored = runs.entries_between(self._pages, *self._run(Cell(1)))
         kept = build.without(*stored[:3], keys, owners, boxes)
-        self._rebuild((stored[0][kept], stored[1][kept], stored[2][kept], stored[3][kept]))
+        self._rebuild(stored, kept)
 
-    def _rebuild(self, entries: Columns) -> None:
-        """Fill new pages with sorted entries."""
-        order = np.arange(len(entries[0]), dtype=np.int32)
+    def _rebuild(self, entries: Columns, order: Ints) -> None:
+        """Fill new pages with entries in the given order."""
         room = pages.empty_pages(-(-len(order) // FILL) + 1)
-        build.fill_from_entries(room, entries[0], order, *entries[1:], self.grid.shape[0])
+        keys, owners, boxes, points = entries
+        build.fill_pages(room, keys, order, owners, boxes, points, self.grid.shape[0])
         self._pages = room
 
     def _entries(self, fragments: Fragments, owner: int) -> Columns:
         if owner < 0:
             raise GridError(f"owner: found {owner}, expected a number >= 0")
         boxes = fragments.boxes.astype(np.int32)
-        keys = pages.keys_of(fragments.starts, fragments.lengths, boxes, self._tables.shifts)
+        keys = fragment_keys(fragments.starts, fragments.lengths, boxes, *self._tables)
         return keys, np.full(len(fragments), owner, dtype=np.int64), boxes, fragments.points
 
-    def _covers(self, boxes: Boxes, owners: Ints, limits: Ints) -> Columns:
-        keys, sources = cover_keys(boxes, limits, self._tables)
-        clipped, points = build.clip_all(keys, sources, boxes, limits, self._tables)
-        return keys, owners[sources >> 2], clipped, points
+    def _box_entries(self, boxes: Boxes, owners: Ints, limits: Ints) -> Columns:
+        columns, kx, ky = self._tables[-3:]
+        points = build.box_points(boxes, limits, columns, kx, ky)
+        return box_keys(boxes, *self._tables), owners, boxes, points
 
     def _name(self, entries: Columns, i: int) -> str:
         keys, owners, boxes, _ = entries
@@ -185,7 +203,7 @@ class PagedTree:
         """The columns as the compiled code wants them; refuses boxes that are not on the grid."""
         boxes = np.ascontiguousarray(boxes, dtype=np.int32).reshape(-1, 4)
         owners = np.ascontiguousarray(owners, dtype=np.int64)
-        full = self._full.reshape(1, 3)
+        full = np.array([self._full], dtype=np.int64)
         rows = full if limits is None else np.ascontiguousarray(limits, np.int64).reshape(-1, 3)
         if not len(boxes) == len(owners) == (len(boxes) if limits is None else len(rows)):
             raise GridError(
@@ -202,13 +220,13 @@ class PagedTree:
         return boxes, owners, rows
 
     def _cell(self, key: int) -> Cell:
-        length = key >> CORNER_BITS & (1 << LENGTH_BITS) - 1
-        return Cell.of_interval(key >> KEY_BITS, length, self._layout.digits)
+        return Cell.of_interval(*pages.cell_of(key, self._layout.digits), self._layout.digits)
 
     def _run(self, cell: Cell) -> tuple[int, int]:
         """The keys of a cell and of everything below: [low, high)."""
         start, stop = cell.interval(self._layout.digits)
-        return start << KEY_BITS | cell.length << CORNER_BITS, stop << KEY_BITS
+        # A cell above may have its middle at 2 start: the run begins behind it.
+        return (2 * start + 1) << DETAIL_BITS, 2 * stop << DETAIL_BITS
 
 
 def _sorted(entries: Columns) -> Columns:

@@ -1,9 +1,9 @@
-"""The paged form of the tree: entries in preorder, in pages of a fixed size.
+"""The paged form of the tree: sorted entries, in pages of a fixed size.
 
-A preorder key puts a cell right before everything below it, so a subtree is one run of entries and the tree
-needs no nodes. Pages keep an insertion or removal local; a directory lists them in order, each with its first
-entry and the bounds of its boxes. Entries are sorted by key (`sensorgrid.index.cover`), owner and box; all
-three together are what makes an entry.
+Entries are sorted by key (`sensorgrid.index.enclosing`), owner and box; all three together are what makes an
+entry. A cell and everything below it are one run of entries, so the tree needs no nodes. Pages keep an
+insertion or removal local; a directory lists them in order, each with its first entry and the bounds of its
+boxes.
 
 All functions here are compiled and work on the arrays of `Pages`; they return a status instead of raising.
 """
@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from sensorgrid.index.cover import Boxes, key_of
+from sensorgrid.index.enclosing import DETAIL_BITS, Boxes
 from sensorgrid.index.jit import jit
 
 Ints = npt.NDArray[np.int64]
@@ -23,6 +23,9 @@ PAGE = 64
 FILL = 60
 """Entries of a page after a bulk build: room for a few more before it splits."""
 
+GROUP = 64
+"""Pages of a group, whose common bounds let a lookup skip all of them at once."""
+
 LISTED, ALLOCATED, FREED, ENTRIES = range(4)
 """Places in `Pages.state`: pages in the directory, pages in use or freed, freed pages, entries."""
 
@@ -31,7 +34,7 @@ class Pages(NamedTuple):
     """Entries in pages, and the directory that puts the pages in order."""
 
     keys: Ints
-    """[page, i]: preorder key of the entry's cell"""
+    """[page, i]: key of the entry"""
     owners: Ints
     """[page, i]: whose entry it is"""
     boxes: Boxes
@@ -50,6 +53,8 @@ class Pages(NamedTuple):
     """[position]: and its owner"""
     bounds: Boxes
     """[position, (x0, x1, y0, y1)]: around all boxes of the page; x0 = 0 if one crosses the date line"""
+    group_bounds: Boxes
+    """[group, (x0, x1, y0, y1)]: around `GROUP` positions each"""
     freed: Ints
     """pages to use again"""
     state: Ints
@@ -69,6 +74,7 @@ def empty_pages(capacity: int) -> Pages:
         first_keys=np.empty(capacity, np.int64),
         first_owners=np.empty(capacity, np.int64),
         bounds=np.empty((capacity, 4), np.int32),
+        group_bounds=np.empty((capacity // GROUP + 1, 4), np.int32),
         freed=np.empty(capacity, np.int64),
         state=np.zeros(4, np.int64),
     )
@@ -84,20 +90,13 @@ def grown(pages: Pages) -> Pages:
 
 
 @jit
-def keys_of(starts: Ints, lengths: Ints, boxes: Boxes, shifts: Ints) -> Ints:
-    """The keys of many entries; `shifts` is [length, axis]: binary logarithm of a cell's columns and rows."""
-    keys = np.empty(len(starts), np.int64)
-    for i in range(len(starts)):
-        length = lengths[i]
-        keys[i] = key_of(
-            starts[i],
-            length,
-            boxes[i, 0],
-            boxes[i, 2],
-            shifts[length, 0],
-            shifts[length, 1],
-        )
-    return keys
+def cell_of(key: int, digits: int) -> tuple[int, int]:
+    """Start and length of the cell of an entry."""
+    number = key >> DETAIL_BITS
+    below = 0
+    while not number >> below & 1:
+        below += 1
+    return number >> (below + 1) << below, digits - below
 
 
 @jit
@@ -220,6 +219,20 @@ def describe(pages: Pages, position: int, columns: int) -> None:
 
 
 @jit
+def describe_groups(pages: Pages, first: int, last: int) -> None:
+    """Bring the bounds of the groups of some positions up to date."""
+    bounds, group_bounds, listed = pages.bounds, pages.group_bounds, pages.state[LISTED]
+    for group in range(first // GROUP, min(last, listed - 1) // GROUP + 1):
+        position = group * GROUP
+        x0, x1, y0, y1 = bounds[position, 0], bounds[position, 1], bounds[position, 2], bounds[position, 3]
+        for other in range(position, min(position + GROUP, listed)):
+            x0, x1 = min(x0, bounds[other, 0]), max(x1, bounds[other, 1])
+            y0, y1 = min(y0, bounds[other, 2]), max(y1, bounds[other, 3])
+        group_bounds[group, 0], group_bounds[group, 1] = x0, x1
+        group_bounds[group, 2], group_bounds[group, 3] = y0, y1
+
+
+@jit
 def _move(pages: Pages, source: int, start: int, target: int) -> None:
     """Append the entries of a page from `start` on to another page."""
     at, stop = pages.fill[target], pages.fill[source]
@@ -255,6 +268,7 @@ def insert_each(
     for i in range(start, len(keys)):
         position, place = find(pages, keys[i], owners[i], boxes[i])
         page = pages.listed[position] if pages.state[LISTED] else _list_page(pages, 0)
+        changed = position
         if pages.fill[page] == PAGE:
             if pages.state[LISTED] == len(pages.fill):
                 return i
@@ -262,6 +276,7 @@ def insert_each(
             _move(pages, page, PAGE // 2, other)
             describe(pages, position, columns)
             describe(pages, position + 1, columns)
+            changed = pages.state[LISTED] - 1  # all that follow have moved
             if place > PAGE // 2:
                 page, place, position = other, place - PAGE // 2, position + 1
         fill = pages.fill[page]
@@ -274,6 +289,7 @@ def insert_each(
         pages.fill[page] += 1
         pages.state[ENTRIES] += 1
         describe(pages, position, columns)
+        describe_groups(pages, max(position - 1, 0), changed)
     return len(keys)
 
 
@@ -292,8 +308,10 @@ def remove_each(pages: Pages, keys: Ints, owners: Ints, boxes: Boxes, columns: i
             _remove_at(pages.boxes[page, side], last, place)
         pages.fill[page] = last
         pages.state[ENTRIES] -= 1
+        changed = position
         if last == 0:
             _unlist_page(pages, position)
+            describe_groups(pages, position, pages.state[LISTED] - 1)
             continue
         # Two thin neighbours become one page, so that memory follows the entries down.
         if position + 1 < pages.state[LISTED]:
@@ -301,4 +319,6 @@ def remove_each(pages: Pages, keys: Ints, owners: Ints, boxes: Boxes, columns: i
             if last + pages.fill[following] <= PAGE // 2:
                 _move(pages, following, 0, page)
                 _unlist_page(pages, position + 1)
+                changed = pages.state[LISTED] - 1
         describe(pages, position, columns)
+        describe_groups(pages, position, changed)

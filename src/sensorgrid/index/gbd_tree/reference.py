@@ -1,18 +1,18 @@
 """The GBD-tree as the paper draws it, with nodes and children: readable, the yardstick of the fast one."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from itertools import pairwise
 
 import numpy as np
 import numpy.typing as npt
 
 from sensorgrid.index.cell import Cell
-from sensorgrid.index.cover import Boxes, cover
 from sensorgrid.index.decompose import Fragment, Fragments, restrict
+from sensorgrid.index.enclosing import Boxes, enclosing
 from sensorgrid.index.gbd_tree.interface import Entry, Hits
 from sensorgrid.index.layout import RX
 from sensorgrid.model.box import Box
-from sensorgrid.model.errors import DuplicateEntryError, MissingEntryError, SensorGridError
+from sensorgrid.model.errors import DuplicateEntryError, MissingEntryError
 from sensorgrid.model.grid import Grid
 
 Ints = npt.NDArray[np.int64]
@@ -46,29 +46,19 @@ class ReferenceTree:
 
     def insert(self, fragments: Fragments, owner: int) -> None:
         """Store each fragment for the owner."""
-        entries = [Entry(f.cell, owner, f.box, f.points) for f in fragments]
-        for entry in entries:
-            if self._stored(entry):
-                raise DuplicateEntryError(f"{_name(entry)}: found it stored, expected a new entry")
-        for entry in entries:
-            self._insert(entry)
+        self._insert_all([_entry(fragment, owner) for fragment in fragments])
 
     def remove(self, fragments: Fragments, owner: int) -> None:
         """Remove them again."""
-        entries = [Entry(f.cell, owner, f.box, f.points) for f in fragments]
-        for entry in entries:
-            if not self._stored(entry):
-                raise MissingEntryError(f"{_name(entry)}: found nothing, expected a stored entry")
-        for entry in entries:
-            self._remove(entry)
+        self._remove_all([_entry(fragment, owner) for fragment in fragments])
 
     def insert_boxes(self, boxes: Boxes, owners: Ints, limits: Ints | None = None) -> None:
-        """Store the covers of many boxes."""
-        self._each(boxes, owners, limits, self.insert, self.remove)
+        """Store many boxes, each under the cell that encloses it."""
+        self._insert_all(self._box_entries(boxes, owners, limits))
 
     def remove_boxes(self, boxes: Boxes, owners: Ints, limits: Ints | None = None) -> None:
-        """Remove the covers of many boxes again."""
-        self._each(boxes, owners, limits, self.remove, self.insert)
+        """Remove many boxes again."""
+        self._remove_all(self._box_entries(boxes, owners, limits))
 
     def count(self, cell: Cell) -> int:
         """Entries at and below a cell."""
@@ -146,6 +136,24 @@ class ReferenceTree:
             node = node.children[int(digit)] if node else None
         return node
 
+    def _insert_all(self, entries: list[Entry]) -> None:
+        new = set()
+        for entry in entries:
+            if self._stored(entry) or entry in new:
+                raise DuplicateEntryError(f"{_name(entry)}: found it stored, expected a new entry")
+            new.add(entry)
+        for entry in entries:
+            self._insert(entry)
+
+    def _remove_all(self, entries: list[Entry]) -> None:
+        gone = set()
+        for entry in entries:
+            if not self._stored(entry) or entry in gone:
+                raise MissingEntryError(f"{_name(entry)}: found nothing, expected a stored entry")
+            gone.add(entry)
+        for entry in entries:
+            self._remove(entry)
+
     def _stored(self, entry: Entry) -> bool:
         node = self._node(entry.cell)
         return node is not None and (entry.owner, entry.box) in node.entries
@@ -186,27 +194,17 @@ class ReferenceTree:
             for b in self.grid.plain_boxes(box)
         )
 
-    def _each(
-        self,
-        boxes: Boxes,
-        owners: Ints,
-        limits: Ints | None,
-        action: Callable[[Fragments, int], None],
-        undo: Callable[[Fragments, int], None],
-    ) -> None:
-        """Do something with the cover of each box, or with none."""
-        done: list[tuple[Fragments, int]] = []
-        try:
-            for i, row in enumerate(boxes):
-                bits = self.grid.resolution_bits
-                x, y, t = (1 << b for b in bits) if limits is None else (int(v) for v in limits[i])
-                step = cover(_box(row), (x, y, t), self.grid), int(owners[i])
-                action(*step)
-                done.append(step)
-        except SensorGridError:
-            for step in reversed(done):
-                undo(*step)
-            raise
+    def _box_entries(self, boxes: Boxes, owners: Ints, limits: Ints | None) -> list[Entry]:
+        entries = []
+        for i, row in enumerate(boxes):
+            bits = self.grid.resolution_bits
+            x, y, t = (1 << b for b in bits) if limits is None else (int(v) for v in limits[i])
+            entries.append(_entry(enclosing(_box(row), (x, y, t), self.grid), int(owners[i])))
+        return entries
+
+
+def _entry(fragment: Fragment, owner: int) -> Entry:
+    return Entry(fragment.cell, owner, fragment.box, fragment.points)
 
 
 def _box(row: Boxes) -> Box:

@@ -3,8 +3,8 @@
 import numpy as np
 import numpy.typing as npt
 
-from sensorgrid.index.cover import CORNER_BITS, KEY_BITS, LENGTH_BITS, Boxes
-from sensorgrid.index.gbd_tree.pages import LISTED, Pages, find_key
+from sensorgrid.index.enclosing import DETAIL_BITS, Boxes
+from sensorgrid.index.gbd_tree.pages import LISTED, Pages, cell_of, find_key
 from sensorgrid.index.jit import jit
 
 Ints = npt.NDArray[np.int64]
@@ -33,6 +33,15 @@ def entries_between(pages: Pages, low: int, high: int) -> tuple[Ints, Ints, Boxe
             boxes[i, side] = pages.boxes[page, side, place]
         place += 1
     return keys, owners, boxes, points
+
+
+@jit
+def cells_of(keys: Ints, digits: int) -> tuple[Ints, Ints]:
+    """Starts and lengths of the cells of many entries."""
+    starts, lengths = np.empty(len(keys), np.int64), np.empty(len(keys), np.int64)
+    for i in range(len(keys)):
+        starts[i], lengths[i] = cell_of(keys[i], digits)
+    return starts, lengths
 
 
 @jit
@@ -67,11 +76,18 @@ def _key_from(pages: Pages, key: int) -> int:
 
 
 @jit
+def _is_stored(pages: Pages, start: int, length: int, digits: int) -> bool:
+    """Whether a cell has an entry."""
+    below = digits - length
+    number = start >> below << below << 1 | 1 << below
+    return _key_from(pages, number << DETAIL_BITS) >> DETAIL_BITS == number
+
+
+@jit
 def covering_length(pages: Pages, start: int, length: int, digits: int) -> int:
     """Length of the nearest cell with an entry that contains the given one; or -1."""
     for up in range(length, -1, -1):
-        key = (start >> (digits - up) << (digits - up)) << KEY_BITS | up << CORNER_BITS
-        if _key_from(pages, key) >> CORNER_BITS == key >> CORNER_BITS:
+        if _is_stored(pages, start, up, digits):
             return up
     return -1
 
@@ -112,13 +128,19 @@ def serve(pages: Pages, starts: Ints, lengths: Ints, digits: int) -> tuple[Ints,
             found[size - 1, 2] = 1
             continue
         while start < stop:
-            key = _key_from(pages, start << KEY_BITS | lengths[i] << CORNER_BITS)
-            if key < 0 or key >> KEY_BITS >= stop:
+            key = _key_from(pages, (2 * start + 1) << DETAIL_BITS)
+            if key < 0 or key >> (DETAIL_BITS + 1) >= stop:
                 found, size = _append_gap(found, size, start, stop, digits)
                 break
-            at = key >> KEY_BITS
+            # The first entry in order lies in the first stored cell; the topmost one around it counts.
+            at, length = cell_of(key, digits)
+            for shorter in range(lengths[i] + 1, length):
+                if _is_stored(pages, at, shorter, digits):
+                    length = shorter
+                    break
+            at = at >> (digits - length) << (digits - length)
             found, size = _append_gap(found, size, start, at, digits)
-            start = at + (1 << (digits - (key >> CORNER_BITS & (1 << LENGTH_BITS) - 1)))
+            start = at + (1 << (digits - length))
             found, size = _append_gap(found, size, at, start, digits)
             found[size - 1, 2] = 1
     return found[:size, 0].copy(), found[:size, 1].copy(), found[:size, 2] == 1

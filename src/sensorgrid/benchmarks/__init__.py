@@ -1,0 +1,1 @@
+"""Benchmarks as functions: specification in, rows out. `sensorgrid bench` prints them."""

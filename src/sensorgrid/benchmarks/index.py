@@ -1,0 +1,301 @@
+"""The index against an R-tree, in one run, on the same boxes, with the same answers.
+
+The peer is `rtree` (libspatialindex). Each side is called in the way that suits it best: batch against batch
+(`rtree` bulk-loads from arrays and answers `intersection_v`; it has no batch removal), single against single.
+Every figure is the median of several rounds in which both sides take turns, after one round to warm up: so
+neither pays for memory that the process touches for the first time.
+"""
+
+import gc
+import resource
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from sensorgrid.benchmarks.workloads import Distribution, boxes, limits
+from sensorgrid.index.decompose import decompose_box
+from sensorgrid.index.enclosing import Boxes
+from sensorgrid.index.gbd_tree import PagedTree
+from sensorgrid.model.box import Box
+from sensorgrid.model.errors import SensorGridError
+from sensorgrid.model.grid import ORDER_2D, Grid
+
+SIZES = (10_000, 100_000, 1_000_000)
+QUICK_SIZES = (10_000, 100_000)
+DISTRIBUTIONS: tuple[Distribution, ...] = ("uniform", "hotspot")
+ROUNDS = 5
+SINGLE_ROUNDS = 3
+HITS_PER_ROUND = 4_000_000
+SINGLES = 200
+REMOVALS = 50
+GROWN_MAX = 100_000
+DECOMPOSE_DEPTH = 20
+DECOMPOSE_QUERIES = 2_000
+
+MINE, PEER = "sensorgrid", "rtree"
+
+Ints = npt.NDArray[np.int64]
+Row = dict[str, Any]
+
+
+class BenchmarkError(SensorGridError, RuntimeError):
+    """A benchmark that cannot be run, or whose two sides disagree."""
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """One size and distribution, with everything both sides need."""
+
+    distribution: Distribution
+    """how the boxes lie"""
+    grid: Grid
+    """on which they lie"""
+    stored: Boxes
+    """what is stored"""
+    asked: Boxes
+    """what is looked up"""
+    owners: Ints = field(init=False)
+    """0, 1, 2, ..."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "owners", np.arange(len(self.stored)))
+
+
+def run(
+    sizes: tuple[int, ...] = SIZES,
+    seed: int = 1,
+    rounds: int = ROUNDS,
+    progress: Callable[[str], None] = print,
+) -> Iterator[Row]:
+    """All rows, size by size; `progress` hears what is being measured."""
+    rtree = _rtree_module()
+    grid = Grid(order=ORDER_2D)  # an R-tree knows boxes, not resolutions
+    for distribution in DISTRIBUTIONS:
+        for size in sizes:
+            rng = np.random.default_rng([seed, size])
+            lookups = _lookups(distribution, size)
+            case = Case(
+                distribution,
+                grid,
+                boxes(distribution, size, grid, rng),
+                boxes(distribution, lookups, grid, rng),
+            )
+            progress(f"{distribution}, {size:,} stored: batch")
+            rows = list(_batch_rows(case, rounds, rtree, seed))
+            yield from rows
+            progress(f"{distribution}, {size:,} stored: single")
+            sizes_in_bytes = {row["impl"].removesuffix("-batch"): row["bytes_per_query"] for row in rows}
+            yield from _single_rows(case, min(rounds, SINGLE_ROUNDS), rtree, sizes_in_bytes)
+    progress(f"decompose, depth {DECOMPOSE_DEPTH}")
+    yield _decompose_row(seed)
+
+
+def _rtree_module() -> Any:
+    try:
+        import rtree
+    except ImportError:
+        raise BenchmarkError(
+            "rtree: found no such package, expected `pip install sensorgrid[bench]`"
+        ) from None
+    return rtree
+
+
+def _lookups(distribution: Distribution, size: int) -> int:
+    """How many lookups a round makes: so that a round finds some millions of hits at most."""
+    share = 0.0012 if distribution == "uniform" else 0.45
+    return int(np.clip(HITS_PER_ROUND / (share * size), 10, 2000))
+
+
+class _Stopwatch:
+    """Seconds by implementation and operation, over the rounds of a case."""
+
+    def __init__(self) -> None:
+        self._seconds: dict[tuple[str, str], list[float]] = {}
+
+    def time(self, impl: str, operation: str, action: Callable[..., Any], *args: Any) -> Any:
+        gc.collect()
+        began = time.perf_counter()
+        result = action(*args)
+        self._seconds.setdefault((impl, operation), []).append(time.perf_counter() - began)
+        return result
+
+    def median(self, impl: str, operation: str) -> float:
+        """Without the first round, which warms up."""
+        return float(np.median(self._seconds[impl, operation][1:]))
+
+
+def _batch_rows(case: Case, rounds: int, rtree: Any, seed: int) -> Iterator[Row]:
+    """Many per call. `rtree` has no batch removal: it removes one by one, and only some."""
+    watch, count = _Stopwatch(), len(case.stored)
+    stored, asked = _corners(case.stored), _corners(case.asked)
+    gone = max(count // 10, 1)
+    for turn in range(rounds + 1):
+        tree = PagedTree(case.grid)
+        watch.time(MINE, "insert", tree.insert_boxes, case.stored, case.owners)
+        peer = watch.time(PEER, "insert", rtree.index.Index, (case.owners, *stored))
+        size_bytes = tree.nbytes
+        found = watch.time(MINE, "lookup", tree.overlaps_many, case.asked)
+        hits, counts = watch.time(PEER, "lookup", peer.intersection_v, *asked)
+        if turn == 0:
+            _verify(found, hits, counts)
+        watch.time(MINE, "remove", tree.remove_boxes, case.stored[:gone], case.owners[:gone])
+        watch.time(PEER, "remove", _remove_each, peer, min(gone, REMOVALS), *stored)
+    done = {"insert": count, "lookup": len(case.asked), "remove": gone}
+    hits_per_lookup = len(found.owners) / len(case.asked)
+    for impl, size in ((MINE, size_bytes / count), (PEER, _peer_bytes(case.distribution, count, seed))):
+        for operation, number in done.items():
+            if (impl, operation) == (PEER, "remove"):
+                number = min(gone, REMOVALS)
+            row = _row(f"{impl}-batch", operation, case, number / watch.median(impl, operation), size)
+            if operation == "lookup":
+                row["hits_per_lookup"] = hits_per_lookup
+                row["seconds_per_hit"] = 1 / (row["per_second"] * hits_per_lookup)
+            yield row
+
+
+def _single_rows(case: Case, rounds: int, rtree: Any, sizes: dict[str, float]) -> Iterator[Row]:
+    """One per call, through the Python interface of each side, on an index that is full already.
+
+    The R-tree is also built insertion by insertion where that takes less than a minute or so, in case its
+    lookups gain by it.
+    """
+    watch, number = _Stopwatch(), min(SINGLES, len(case.stored) // 10)
+    tree, peer = PagedTree(case.grid), rtree.index.Index((case.owners, *_corners(case.stored)))
+    tree.insert_boxes(case.stored, case.owners)
+    asked = [Box(*row) for row in case.asked[:number].tolist()]
+    asked_bounds, bounds = _bounds(case.asked[:number]), _bounds(case.stored[:number])
+    rows = [(case.stored[i : i + 1], case.owners[i : i + 1]) for i in range(number)]
+    mine: dict[str, Callable[[], object]] = {
+        "remove": lambda: _each(tree.remove_boxes, rows),
+        "insert": lambda: _each(tree.insert_boxes, rows),
+        "lookup": lambda: _each(tree.overlaps, [(box,) for box in asked]),
+    }
+    theirs: dict[str, Callable[[], object]] = {
+        "remove": lambda: _each(peer.delete, list(enumerate(bounds))),
+        "insert": lambda: _each(peer.insert, list(enumerate(bounds))),
+        "lookup": lambda: [list(peer.intersection(bound)) for bound in asked_bounds],
+    }
+    for _ in range(rounds + 1):
+        for operation in mine:
+            watch.time(MINE, operation, mine[operation])
+            watch.time(PEER, operation, theirs[operation])
+    for impl in (MINE, PEER):
+        for operation in mine:
+            done = len(asked) if operation == "lookup" else number
+            rate = done / watch.median(impl, operation)
+            yield _row(f"{impl}-single", operation, case, rate, sizes[impl])
+    if len(case.stored) <= GROWN_MAX:
+        grown = rtree.index.Index()
+        _each(grown.insert, list(enumerate(_bounds(case.stored))))
+        for _ in range(rounds + 1):
+            watch.time("grown", "lookup", grown.intersection_v, *_corners(case.asked))
+        rate = len(case.asked) / watch.median("grown", "lookup")
+        yield _row(f"{PEER}-batch-grown", "lookup", case, rate, sizes[PEER])
+
+
+def _each(action: Callable[..., object], arguments: Sequence[tuple[Any, ...]]) -> None:
+    for some in arguments:
+        action(*some)
+
+
+def _decompose_row(seed: int) -> Row:
+    """How long the hot spot's queries take to become cells, on the product's own grid."""
+    grid = Grid()
+    rng = np.random.default_rng([seed, DECOMPOSE_DEPTH])
+    wanted = limits(DECOMPOSE_QUERIES, grid, rng).tolist()
+    drawn = boxes("hotspot", DECOMPOSE_QUERIES, grid, rng).tolist()
+    decompose_box(Box(*drawn[0]), (1, 1, 1), grid, DECOMPOSE_DEPTH)
+    seconds, fragments = [], []
+    for box, (x, y, t) in zip(drawn, wanted, strict=True):
+        began = time.perf_counter()
+        found = decompose_box(Box(*box), (x, y, t), grid, DECOMPOSE_DEPTH)
+        seconds.append(time.perf_counter() - began)
+        fragments.append(len(found))
+    return {
+        "impl": f"{MINE}-single",
+        "operation": "decompose",
+        "stored": 0,
+        "distribution": "hotspot",
+        "per_second": len(seconds) / sum(seconds),
+        "bytes_per_query": None,
+        "depth": DECOMPOSE_DEPTH,
+        "seconds_p50": float(np.percentile(seconds, 50)),
+        "seconds_p95": float(np.percentile(seconds, 95)),
+        "share_under_1_ms": float(np.mean(np.array(seconds) < 1e-3)),
+        "fragments_p50": float(np.percentile(fragments, 50)),
+        "fragments_p95": float(np.percentile(fragments, 95)),
+    }
+
+
+def _row(impl: str, operation: str, case: Case, per_second: float, size: float) -> Row:
+    return {
+        "impl": impl,
+        "operation": operation,
+        "stored": len(case.stored),
+        "distribution": case.distribution,
+        "per_second": per_second,
+        "bytes_per_query": size,
+    }
+
+
+def _corners(rows: Boxes) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
+    """Boxes as `rtree` wants many of them: closed, in floating point."""
+    return rows[:, [0, 2]].astype(np.float64), rows[:, [1, 3]].astype(np.float64) - 1
+
+
+def _bounds(rows: Boxes) -> list[tuple[int, int, int, int]]:
+    """Boxes as `rtree` wants one of them."""
+    return [(x0, y0, x1 - 1, y1 - 1) for x0, x1, y0, y1 in rows.tolist()]
+
+
+def _remove_each(peer: Any, number: int, low: npt.NDArray[np.float64], high: npt.NDArray[np.float64]) -> None:
+    for i in range(number):
+        peer.delete(i, (*low[i], *high[i]))
+
+
+def _peer_bytes(distribution: Distribution, count: int, seed: int) -> float:
+    """What the R-tree adds to the memory of a fresh process: it does not say itself."""
+    code = (
+        "import sys; from sensorgrid.benchmarks.index import grow_peer;"
+        f"sys.stdout.write(str(grow_peer({distribution!r}, {count}, {seed})))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    return float(done.stdout)
+
+
+def grow_peer(distribution: Distribution, count: int, seed: int) -> float:
+    """Bytes per box by which this process grows when it loads an R-tree; to be called in a fresh one."""
+    rtree = _rtree_module()
+    grid = Grid(order=ORDER_2D)
+    stored = boxes(distribution, count, grid, np.random.default_rng([seed, count]))
+    owners, corners = np.arange(count), _corners(stored)
+    rtree.index.Index((owners[:100], corners[0][:100], corners[1][:100]))
+    before = _resident_bytes()
+    peer = rtree.index.Index((owners, *corners))
+    after = _resident_bytes()
+    del peer
+    return (after - before) / count
+
+
+def _resident_bytes() -> int:
+    """Resident memory of this process, where the system tells."""
+    try:
+        pages = int(Path("/proc/self/statm").read_text().split()[1])
+    except OSError:
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    return pages * resource.getpagesize()
+
+
+def _verify(found: Any, peer_hits: Ints, peer_counts: Ints) -> None:
+    """Both sides must have found the same sets."""
+    ends = np.cumsum(peer_counts)[:-1]
+    for i, (mine, theirs) in enumerate(zip(found, np.split(peer_hits, ends), strict=True)):
+        if not np.array_equal(mine, np.sort(theirs)):
+            raise BenchmarkError(f"lookup {i}: found {len(mine)} hits, expected {len(theirs)} as rtree finds")
