@@ -33,6 +33,7 @@ DISTRIBUTIONS: tuple[Distribution, ...] = ("uniform", "hotspot")
 ROUNDS = 5
 SINGLE_ROUNDS = 3
 HITS_PER_ROUND = 4_000_000
+INSERTS_PER_ROUND = 200_000
 SINGLES = 200
 REMOVALS = 50
 GROWN_MAX = 100_000
@@ -136,10 +137,10 @@ def _batch_rows(case: Case, rounds: int, rtree: Any, seed: int) -> Iterator[Row]
     watch, count = _Stopwatch(), len(case.stored)
     stored, asked = _corners(case.stored), _corners(case.asked)
     gone = max(count // 10, 1)
+    repeats = max(1, INSERTS_PER_ROUND // count)  # a small index is built in less than a millisecond
     for turn in range(rounds + 1):
-        tree = PagedTree(case.grid)
-        watch.time(MINE, "insert", tree.insert_boxes, case.stored, case.owners)
-        peer = watch.time(PEER, "insert", rtree.index.Index, (case.owners, *stored))
+        tree = watch.time(MINE, "insert", _repeat, repeats, _build, case)
+        peer = watch.time(PEER, "insert", _repeat, repeats, rtree.index.Index, (case.owners, *stored))
         size_bytes = tree.nbytes
         found = watch.time(MINE, "lookup", tree.overlaps_many, case.asked)
         hits, counts = watch.time(PEER, "lookup", peer.intersection_v, *asked)
@@ -147,7 +148,7 @@ def _batch_rows(case: Case, rounds: int, rtree: Any, seed: int) -> Iterator[Row]
             _verify(found, hits, counts)
         watch.time(MINE, "remove", tree.remove_boxes, case.stored[:gone], case.owners[:gone])
         watch.time(PEER, "remove", _remove_each, peer, min(gone, REMOVALS), *stored)
-    done = {"insert": count, "lookup": len(case.asked), "remove": gone}
+    done = {"insert": count * repeats, "lookup": len(case.asked), "remove": gone}
     hits_per_lookup = len(found.owners) / len(case.asked)
     for impl, size in ((MINE, size_bytes / count), (PEER, _peer_bytes(case.distribution, count, seed))):
         for operation, number in done.items():
@@ -167,8 +168,7 @@ def _single_rows(case: Case, rounds: int, rtree: Any, sizes: dict[str, float]) -
     lookups gain by it.
     """
     watch, number = _Stopwatch(), min(SINGLES, len(case.stored) // 10)
-    tree, peer = PagedTree(case.grid), rtree.index.Index((case.owners, *_corners(case.stored)))
-    tree.insert_boxes(case.stored, case.owners)
+    tree, peer = _build(case), rtree.index.Index((case.owners, *_corners(case.stored)))
     asked = [Box(*row) for row in case.asked[:number].tolist()]
     asked_bounds, bounds = _bounds(case.asked[:number]), _bounds(case.stored[:number])
     rows = [(case.stored[i : i + 1], case.owners[i : i + 1]) for i in range(number)]
@@ -198,6 +198,18 @@ def _single_rows(case: Case, rounds: int, rtree: Any, sizes: dict[str, float]) -
             watch.time("grown", "lookup", grown.intersection_v, *_corners(case.asked))
         rate = len(case.asked) / watch.median("grown", "lookup")
         yield _row(f"{PEER}-batch-grown", "lookup", case, rate, sizes[PEER])
+
+
+def _build(case: Case) -> PagedTree:
+    tree = PagedTree(case.grid)
+    tree.insert_boxes(case.stored, case.owners)
+    return tree
+
+
+def _repeat(times: int, action: Callable[..., Any], *args: Any) -> Any:
+    for _ in range(times):
+        result = action(*args)
+    return result
 
 
 def _each(action: Callable[..., object], arguments: Sequence[tuple[Any, ...]]) -> None:

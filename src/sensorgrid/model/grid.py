@@ -246,7 +246,9 @@ class Grid:
     def bbox_of(self, box: Box) -> Bbox:
         """The bounding box around the areas of a box's points; `box_of` gives the box back."""
         (dx, dy), (west, south) = self.spacing, self.extent[:2]
-        return west + box.x0 * dx, south + box.y0 * dy, west + box.x1 * dx, south + box.y1 * dy
+        around = box.x1 - box.x0 == self.shape[0]
+        x0, x1 = (0, self.shape[0]) if around else (box.x0, box.x1 - self.shape[0] * (box.x1 > self.shape[0]))
+        return west + x0 * dx, south + box.y0 * dy, west + x1 * dx, south + box.y1 * dy
 
     def tick_at(self, moment: datetime) -> int:
         """The last tick that is not after `moment`."""

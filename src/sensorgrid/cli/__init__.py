@@ -1,0 +1,1 @@
+"""The command line: thin. Arguments in, calls, tables out."""

@@ -1,0 +1,49 @@
+"""`sensorgrid bench`: benchmarks as commands."""
+
+from collections import defaultdict
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+Row = dict[str, Any]
+
+
+def show_index(console: Console, rows: list[Row]) -> None:
+    """The index benchmark as a table of ratios."""
+    by_case: dict[tuple[str, int], dict[tuple[str, str], Row]] = defaultdict(dict)
+    for row in rows:
+        if row["operation"] != "decompose":
+            by_case[row["distribution"], row["stored"]][row["impl"], row["operation"]] = row
+    for mode, what in (("batch", "many per call"), ("single", "one per call")):
+        table = Table(title=f"times as fast as rtree (libspatialindex), {what}", title_justify="left")
+        table.add_column("boxes")
+        for name in ("stored", "insert", "lookup", "remove", "per hit", "bytes", "rtree's"):
+            table.add_column(name, justify="right")
+        for (distribution, stored), found in by_case.items():
+            lookup = found[f"sensorgrid-{mode}", "lookup"]
+            per_hit = f"{lookup['seconds_per_hit'] * 1e9:.1f} ns" if mode == "batch" else ""
+            table.add_row(
+                distribution,
+                f"{stored:,}",
+                *(f"{ratio(found, mode, operation):,.1f}" for operation in ("insert", "lookup", "remove")),
+                per_hit,
+                f"{lookup['bytes_per_query']:.0f}",
+                f"{found['rtree-batch', 'lookup']['bytes_per_query']:.0f}",
+            )
+        console.print(table)
+    console.print("Same boxes, same hits. Bytes are per stored query. rtree removes one by one.", style="dim")
+    for row in rows:
+        if row["operation"] == "decompose":
+            console.print(
+                f"decompose at depth {row['depth']}: half of the hot spot's queries under"
+                f" {row['seconds_p50'] * 1e6:.0f} µs, 95 % under {row['seconds_p95'] * 1e6:.0f} µs;"
+                f" {row['share_under_1_ms']:.1%} under 1 ms"
+            )
+
+
+def ratio(found: dict[tuple[str, str], Row], mode: str, operation: str) -> float:
+    """How many times as fast as the better R-tree we are."""
+    peers = [found.get((f"rtree-{kind}", operation)) for kind in (mode, f"{mode}-grown")]
+    best = max(row["per_second"] for row in peers if row)
+    return float(found[f"sensorgrid-{mode}", operation]["per_second"] / best)

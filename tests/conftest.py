@@ -1,0 +1,10 @@
+import sys
+from pathlib import Path
+
+from hypothesis import HealthCheck, settings
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+# Compiling on first use makes the first example slow, whatever it is.
+settings.register_profile("sensorgrid", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("sensorgrid")
