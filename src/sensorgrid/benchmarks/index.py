@@ -27,8 +27,6 @@ from sensorgrid.model.box import Box
 from sensorgrid.model.errors import SensorGridError
 from sensorgrid.model.grid import ORDER_2D, Grid
 
-SIZES = (10_000, 100_000, 1_000_000)
-QUICK_SIZES = (10_000, 100_000)
 DISTRIBUTIONS: tuple[Distribution, ...] = ("uniform", "hotspot")
 ROUNDS = 5
 SINGLE_ROUNDS = 3
@@ -36,7 +34,6 @@ HITS_PER_ROUND = 4_000_000
 INSERTS_PER_ROUND = 200_000
 SINGLES = 200
 REMOVALS = 50
-GROWN_MAX = 100_000
 DECOMPOSE_DEPTH = 20
 DECOMPOSE_QUERIES = 2_000
 
@@ -44,6 +41,22 @@ MINE, PEER = "sensorgrid", "rtree"
 
 Ints = npt.NDArray[np.int64]
 Row = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """How much to measure."""
+
+    sizes: tuple[int, ...]
+    """stored queries"""
+    grown_max: int
+    """up to this size the R-tree is also built insertion by insertion, in case its lookups gain by it"""
+    rounds_max: int
+    """rounds that count"""
+
+
+FULL = Plan(sizes=(10_000, 100_000, 1_000_000), grown_max=100_000, rounds_max=100)
+QUICK = Plan(sizes=(10_000, 100_000), grown_max=10_000, rounds_max=2)
 
 
 class BenchmarkError(SensorGridError, RuntimeError):
@@ -70,16 +83,14 @@ class Case:
 
 
 def run(
-    sizes: tuple[int, ...] = SIZES,
-    seed: int = 1,
-    rounds: int = ROUNDS,
-    progress: Callable[[str], None] = print,
+    plan: Plan = FULL, seed: int = 1, rounds: int = ROUNDS, progress: Callable[[str], None] = print
 ) -> Iterator[Row]:
     """All rows, size by size; `progress` hears what is being measured."""
     rtree = _rtree_module()
+    rounds = min(rounds, plan.rounds_max)
     grid = Grid(order=ORDER_2D)  # an R-tree knows boxes, not resolutions
     for distribution in DISTRIBUTIONS:
-        for size in sizes:
+        for size in plan.sizes:
             rng = np.random.default_rng([seed, size])
             lookups = _lookups(distribution, size)
             case = Case(
@@ -94,6 +105,9 @@ def run(
             progress(f"{distribution}, {size:,} stored: single")
             sizes_in_bytes = {row["impl"].removesuffix("-batch"): row["bytes_per_query"] for row in rows}
             yield from _single_rows(case, min(rounds, SINGLE_ROUNDS), rtree, sizes_in_bytes)
+            if size <= plan.grown_max:
+                progress(f"{distribution}, {size:,} stored: an R-tree built insertion by insertion")
+                yield _grown_row(case, rounds, rtree, sizes_in_bytes[PEER])
     progress(f"decompose, depth {DECOMPOSE_DEPTH}")
     yield _decompose_row(seed)
 
@@ -162,11 +176,7 @@ def _batch_rows(case: Case, rounds: int, rtree: Any, seed: int) -> Iterator[Row]
 
 
 def _single_rows(case: Case, rounds: int, rtree: Any, sizes: dict[str, float]) -> Iterator[Row]:
-    """One per call, through the Python interface of each side, on an index that is full already.
-
-    The R-tree is also built insertion by insertion where that takes less than a minute or so, in case its
-    lookups gain by it.
-    """
+    """One per call, through the Python interface of each side, on an index that is full already."""
     watch, number = _Stopwatch(), min(SINGLES, len(case.stored) // 10)
     tree, peer = _build(case), rtree.index.Index((case.owners, *_corners(case.stored)))
     asked = [Box(*row) for row in case.asked[:number].tolist()]
@@ -191,13 +201,17 @@ def _single_rows(case: Case, rounds: int, rtree: Any, sizes: dict[str, float]) -
             done = len(asked) if operation == "lookup" else number
             rate = done / watch.median(impl, operation)
             yield _row(f"{impl}-single", operation, case, rate, sizes[impl])
-    if len(case.stored) <= GROWN_MAX:
-        grown = rtree.index.Index()
-        _each(grown.insert, list(enumerate(_bounds(case.stored))))
-        for _ in range(rounds + 1):
-            watch.time("grown", "lookup", grown.intersection_v, *_corners(case.asked))
-        rate = len(case.asked) / watch.median("grown", "lookup")
-        yield _row(f"{PEER}-batch-grown", "lookup", case, rate, sizes[PEER])
+
+
+def _grown_row(case: Case, rounds: int, rtree: Any, size: float) -> Row:
+    """Lookups in an R-tree that was built one by one instead of in bulk."""
+    watch, grown = _Stopwatch(), rtree.index.Index()
+    _each(grown.insert, list(enumerate(_bounds(case.stored))))
+    for _ in range(rounds + 1):
+        watch.time("grown", "lookup", grown.intersection_v, *_corners(case.asked))
+    return _row(
+        f"{PEER}-batch-grown", "lookup", case, len(case.asked) / watch.median("grown", "lookup"), size
+    )
 
 
 def _build(case: Case) -> PagedTree:

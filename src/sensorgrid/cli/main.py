@@ -102,9 +102,9 @@ def bench_index(
     """
     from sensorgrid.benchmarks import index
 
-    sizes = index.QUICK_SIZES if quick else index.SIZES
+    plan = index.QUICK if quick else index.FULL
     with errors.status("compiling") as status:
-        rows = list(index.run(sizes, seed, rounds, status.update))
+        rows = list(index.run(plan, seed, rounds, status.update))
     bench.show_index(console, rows)
     _write(
         json_file,

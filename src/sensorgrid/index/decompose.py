@@ -112,9 +112,10 @@ class Fragments:
 def decompose(query: Query, grid: Grid, depth: int | None = None) -> Fragments:
     """The cells of a query, at most `depth` digits long (as long as the grid has them, if None).
 
-    >>> query = Query("air_temperature", bbox=(0, 0, 90, 45), resolution=(1, 1, 0.5))
-    >>> [(str(f.cell), f.points) for f in decompose(query, Grid(region_digits=4))]
-    [('110000000', 2097152), ('110000100', 2097152), ('110001000', 2097152), ('110001100', 2097152)]
+    >>> from sensorgrid.index.cell import format_cells
+    >>> query = Query("air_temperature", bbox=(0, 0, 90, 45), resolution=(0.5, 1, 1))
+    >>> format_cells(decompose(query, Grid(region_digits=4)).cells)    # digits: x y x y, x y res_x
+    ['1100**0']
     """
     return decompose_box(query.box(grid), query.limits(grid), grid, depth)
 
