@@ -105,6 +105,18 @@ def test_a_box_holds_exactly_the_points_inside(west: float, south: float, east: 
         assert list(range(box.y0, box.y1)) == np.flatnonzero(inside_y).tolist()
 
 
+@given(st.integers(0, 31), st.integers(1, 31), st.integers(0, 14), st.integers(1, 15))
+def test_a_box_owns_the_points_on_its_west_and_south_border_only(
+    x: int, width: int, y: int, height: int
+) -> None:
+    grid = Grid(shape=(32, 16), resolution_bits=1)
+    height = min(height, 15 - y)
+    west, south = grid.point_at(x, y)
+    east, north = grid.point_at((x + width) % 32, y + height)
+
+    assert grid.box_of((west, south, east, north)) == Box(x, x + width, y, y + height)
+
+
 @given(st.lists(st.floats(-180, 180), min_size=2, max_size=6, unique=True))
 def test_boxes_that_share_their_borders_share_no_point_and_lose_none(borders: list[float]) -> None:
     grid = Grid(shape=(32, 8), resolution_bits=1)
