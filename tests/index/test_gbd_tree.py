@@ -177,6 +177,17 @@ def test_availability_is_checked_on_the_child_that_is_entered(tree: GbdTree) -> 
     assert [str(f.cell) for f in missing] == ["00"]
 
 
+def test_of_nested_cells_the_topmost_is_served_once(tree: GbdTree) -> None:
+    tree.insert(whole("0"), 1)
+    tree.insert(whole("000", "0011", "01*1"), 2)
+    tree.insert(whole("110"), 3)
+
+    available, missing = tree.serve(whole(""))
+
+    assert [str(f.cell) for f in available] == ["0", "110"]
+    assert [str(f.cell) for f in missing] == ["10", "111"]
+
+
 def test_counts_sizes_and_covers_follow_the_tree(tree: GbdTree) -> None:
     tree.insert(whole("01"), 1)
     tree.insert(whole("0110"), 2)
