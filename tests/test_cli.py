@@ -1,4 +1,5 @@
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -14,10 +15,13 @@ from sensorgrid.cli.main import app, console
 runner = CliRunner()
 
 
-def sensorgrid(*arguments: str) -> subprocess.CompletedProcess[str]:
+def sensorgrid(
+    *arguments: str, environment: dict[str, str] | None = None
+) -> subprocess.CompletedProcess[str]:
     """The real command in a process of its own."""
     command = [sys.executable, "-c", "from sensorgrid.cli.main import run; run()", *arguments]
-    return subprocess.run(command, capture_output=True, text=True, check=False)
+    variables = {**os.environ, **(environment or {})}
+    return subprocess.run(command, capture_output=True, text=True, check=False, env=variables)
 
 
 def test_explain_prints_and_writes_what_a_query_costs(tmp_path: Path) -> None:
@@ -63,8 +67,13 @@ def test_explain_prints_and_writes_what_a_query_costs(tmp_path: Path) -> None:
         (["--resolution-bits", "1.5"], "--resolution-bits: found '1.5', expected whole numbers"),
         (["--until", "2026-01-01T00:00Z"], "--until: found no --from"),
         (["--from", "2026-01-02T00:00Z", "--until", "2026-01-01T00:00Z"], "expected a moment after --from"),
-        (["--from", "2026-01-02"], "without a time zone"),
-        (["--json", "/nowhere/at/all.json"], "--json: found /nowhere/at/all.json"),
+        (["--from", "2026-01-02"], "--from: found '2026-01-02', expected ISO 8601 with a time zone"),
+        (["--from", "2026-01-01T00:01Z", "--until", "2026-01-01T00:02Z"], "found no tick in 0:01:00"),
+        (["--bbox", ""], "--bbox: found '', expected four numbers"),
+        (["--from", ""], "--from: found ''"),
+        (["--extent", "0,0,12800,6400"], "other coordinates need coordinates='planar'"),
+        (["--coordinates", "planar"], "--coordinates planar: found no --extent"),
+        (["--json", "/nowhere/at/all.json"], "--json: found '/nowhere/at/all.json'"),
     ],
 )
 def test_a_mistake_is_one_line_and_a_code_never_a_traceback(arguments: list[str], complaint: str) -> None:
@@ -72,6 +81,38 @@ def test_a_mistake_is_one_line_and_a_code_never_a_traceback(arguments: list[str]
 
     assert result.exit_code != 0
     assert complaint in str(result.exception)
+
+
+def test_a_reader_who_has_seen_enough_loses_no_result(tmp_path: Path) -> None:
+    target = tmp_path / "explain.json"
+    command = (
+        f"{sys.executable} -c 'from sensorgrid.cli.main import run; run()' explain --json {target} | head -1"
+    )
+
+    result = subprocess.run(command, shell=True, capture_output=True, text=True, check=False)
+
+    assert "Traceback" not in result.stderr
+    assert json.loads(target.read_text())["command"] == "explain"
+
+
+def test_json_to_standard_output_comes_alone() -> None:
+    result = sensorgrid(
+        "explain", "--from", "2026-01-01T00:00Z", "--until", "2026-01-02T00:00Z", "--json", "-"
+    )
+
+    facts = json.loads(result.stdout)
+    assert facts["ticks"] == 144
+    assert facts["bytes"] == 144 * facts["bytes_per_tick"]
+
+
+@pytest.mark.parametrize(
+    "variables", [{"PYTHONIOENCODING": "ascii"}, {"HOME": "/dev/null"}, {"COLUMNS": "40"}]
+)
+def test_odd_surroundings_do_not_matter(variables: dict[str, str]) -> None:
+    result = sensorgrid("explain", "--bbox", "0,0,9,9", "--depth", "4", environment=variables)
+
+    assert result.returncode == 0, result.stderr
+    assert "points per" in result.stdout
 
 
 def test_a_mistake_ends_the_real_command_with_code_2() -> None:
@@ -89,7 +130,8 @@ def test_a_mistake_ends_the_real_command_with_code_2() -> None:
         ["--bbox", "13.4,52.5,13.4,52.5"],
         ["--attribute", "air_temperature,relative_humidity", "--region-digits", "3"],
         ["--from", "2026-01-01T00:00Z", "--until", "2026-01-02T00:00Z"],
-        ["--extent", "0,0,12800,6400", "--shape", "128x64", "--bbox", "100,100,900,800", "--dimensions", "2"],
+        ["--extent", "0,0,12800,6400", "--coordinates", "planar", "--bbox", "100,100,900,800"],
+        ["--dimensions", "2", "--bbox", "0,0,45,45"],
         ["--shape", "32x32", "--resolution-bits", "1,2,3", "--depth", "3", "--region-digits", "0"],
     ],
 )  # fmt: skip

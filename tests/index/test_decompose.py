@@ -1,3 +1,4 @@
+import pickle
 from itertools import pairwise
 
 import numpy as np
@@ -117,9 +118,18 @@ def test_a_query_is_its_box_and_limits() -> None:
     assert fragments.limits == (2, 4, 1)
 
 
-def test_a_negative_depth_is_refused() -> None:
-    with pytest.raises(CellError, match="depth: found -1"):
-        decompose(Query(T), Grid(), -1)
+@pytest.mark.parametrize("depth", [-1, 2.5])
+def test_a_depth_that_cannot_be_is_refused(depth: int) -> None:
+    with pytest.raises(CellError, match=f"depth: found {depth}"):
+        decompose(Query(T), Grid(), depth)
+
+
+def test_fragments_are_values_that_travel() -> None:
+    fragments = decompose(Query(T, (-10, 35, 30, 60)), Grid(), 12)
+
+    assert pickle.loads(pickle.dumps(fragments)) == fragments
+    assert fragments != decompose(Query(T, (-10, 35, 30, 60)), Grid(), 6)
+    assert repr(fragments).startswith(f"<Fragments: {len(fragments)} cells")
 
 
 @settings(max_examples=200)

@@ -13,7 +13,7 @@ from sensorgrid.index.cell import Cell, parse_cells
 from sensorgrid.index.decompose import Fragments, decompose_box, restrict
 from sensorgrid.index.enclosing import enclosing
 from sensorgrid.index.gbd_tree import Entry, GbdTree, PagedTree, ReferenceTree
-from sensorgrid.index.gbd_tree.pages import PAGE
+from sensorgrid.index.gbd_tree.pages import GROUP, LISTED, PAGE
 from sensorgrid.index.layout import layout_of
 from sensorgrid.model.errors import DuplicateEntryError, GridError, MissingEntryError
 from sensorgrid.model.grid import ORDER_2D
@@ -35,6 +35,33 @@ def whole(*patterns: str, grid: Grid = GRID) -> Fragments:
 
 def rows(*boxes: Box) -> Any:
     return np.array([(b.x0, b.x1, b.y0, b.y1) for b in boxes], dtype=np.int32).reshape(-1, 4)
+
+
+def check_pages(tree: PagedTree) -> None:
+    """What must hold of pages and directory at any time."""
+    stored = tree._pages
+    columns, listed = tree.grid.shape[0], int(stored.state[LISTED])
+    entries = []
+    for position in range(listed):
+        page = stored.listed[position]
+        fill = stored.fill[page]
+        assert 0 < fill <= PAGE
+        boxes = stored.boxes[page, :, :fill].T
+        entries += list(
+            zip(stored.keys[page, :fill], stored.owners[page, :fill], map(tuple, boxes.tolist()), strict=True)
+        )
+        assert stored.sums[page] == stored.points[page, :fill].sum()
+        assert (stored.first_keys[position], stored.first_owners[position]) == entries[-fill][:2]
+        low = 0 if boxes[:, 1].max() > columns else boxes[:, 0].min()
+        expected = [low, boxes[:, 1].max(), boxes[:, 2].min(), boxes[:, 3].max()]
+        assert stored.bounds[position].tolist() == expected
+    assert entries == sorted(set(entries))
+    assert len(entries) == len(tree)
+    for group in range(-(-listed // GROUP)):
+        inside = stored.bounds[group * GROUP : min((group + 1) * GROUP, listed)]
+        expected = [inside[:, 0].min(), inside[:, 1].max(), inside[:, 2].min(), inside[:, 3].max()]
+        assert stored.group_bounds[group].tolist() == expected
+    assert len(stored.fill) <= max(4 * listed, 4)
 
 
 class Histories(RuleBasedStateMachine):
@@ -121,6 +148,7 @@ class Histories(RuleBasedStateMachine):
         if hasattr(self, "fast"):
             assert len(self.fast) == len(self.plain)
             assert list(self.fast) == list(self.plain)
+            check_pages(self.fast)
 
     def teardown(self) -> None:
         """The state is a function of the stored set: a fresh build in another order is equal."""
@@ -255,7 +283,53 @@ def test_an_empty_batch_is_nothing(tree: GbdTree) -> None:
 )
 def test_boxes_off_the_grid_are_refused(box: tuple[int, ...], owner: int) -> None:
     with pytest.raises(GridError, match="box 0: found"):
-        PagedTree(GRID).insert_boxes(rows(Box(*box)), np.array([owner]))
+        PagedTree(GRID).insert_boxes(np.array([box]), np.array([owner]))
+
+
+@pytest.mark.parametrize(
+    ("boxes", "owners", "limits", "complaint"),
+    [
+        ([[0, 10], [0, 10], [0, 5], [0, 5]], [1, 2], None, r"boxes: found an array of shape \(4, 2\)"),
+        ([0, 10, 0, 5], [1], None, "boxes: found an array of shape"),
+        ([[0.9, 10.9, 0, 5]], [1], None, "boxes: found numbers of type float64"),
+        ([[0, 2**32 + 10, 0, 5]], [1], None, "boxes: found 0 to 4294967306"),
+        ([[0, 10, 0, 5]], [1.9], None, "owners: found numbers of type float64"),
+        ([[0, 10, 0, 5]], [1], [[5, 4, 4]], "limits from 1 to"),
+        ([[0, 10, 0, 5]], [1], [[4, 0, 4]], "limits from 1 to"),
+    ],
+)
+def test_nothing_is_rounded_reshaped_or_cut_off(boxes: Any, owners: Any, limits: Any, complaint: str) -> None:
+    tree = PagedTree(GRID)
+
+    with pytest.raises(GridError, match=complaint):
+        tree.insert_boxes(boxes, owners, limits)
+
+    assert len(tree) == 0
+
+
+def test_lists_are_as_good_as_arrays() -> None:
+    tree = PagedTree(GRID)
+
+    tree.insert_boxes([[0, 10, 0, 5]], [1])  # type: ignore[arg-type]
+
+    assert tree.overlaps(Box(3, 4, 3, 4)).tolist() == [1]
+    assert repr(tree) == "<PagedTree of 1 entries on 64 × 32 points>"
+
+
+@pytest.mark.parametrize("box", [Box(64, 65, 0, 1), Box(0, 65, 0, 1), Box(0, 1, 0, 33)])
+def test_a_lookup_off_the_grid_is_refused(box: Box) -> None:
+    with pytest.raises(GridError, match="expected a box on the grid"):
+        PagedTree(GRID).overlaps(box)
+
+
+def test_fragments_of_another_grid_and_odd_owners_are_refused() -> None:
+    other = Grid(shape=(32, 32), resolution_bits=2)
+
+    with pytest.raises(GridError, match="those of another grid"):
+        PagedTree(GRID).insert(decompose_box(Box(0, 4, 0, 4), EVERYTHING, other), 1)
+    for owner in (-1, 1.5, "me"):
+        with pytest.raises(GridError, match="owner: found"):
+            PagedTree(GRID).insert(whole("0"), owner)  # type: ignore[arg-type]
 
 
 def test_columns_of_different_length_are_refused() -> None:
@@ -293,6 +367,8 @@ def test_many_boxes_are_found_as_by_comparing_with_each(distribution: Any) -> No
     tree.remove_boxes(stored[gone], owners[gone])  # in one pass
     for i in gone[:400]:  # back one by one: pages split
         tree.insert_boxes(stored[i : i + 1], owners[i : i + 1])
+        if i % 20 == 0:
+            check_pages(tree)
     for i in gone[:200]:  # and go again: pages join
         tree.remove_boxes(stored[i : i + 1], owners[i : i + 1])
 
@@ -307,18 +383,26 @@ def test_many_boxes_are_found_as_by_comparing_with_each(distribution: Any) -> No
 
 def test_growing_one_by_one_ends_as_building_at_once() -> None:
     grid, rng = Grid(order=ORDER_2D), np.random.default_rng(4)
-    stored, owners = random_boxes("hotspot", 3_000, grid, rng), np.arange(3_000)
+    stored, owners = random_boxes("hotspot", 6_000, grid, rng), np.arange(6_000)
     once, slowly = PagedTree(grid), PagedTree(grid)
 
     once.insert_boxes(stored, owners)
-    for i in rng.permutation(3_000):
+    for step, i in enumerate(rng.permutation(6_000)):
         slowly.insert_boxes(stored[i : i + 1], owners[i : i + 1])
+        if step % 500 == 0:
+            check_pages(slowly)
 
     assert list(slowly) == list(once)
+    assert slowly._pages.state[LISTED] > GROUP
     assert slowly.nbytes < 200 * len(slowly)
-    for i in rng.permutation(3_000):
+    largest = slowly.nbytes
+    for step, i in enumerate(rng.permutation(6_000)):
         slowly.remove_boxes(stored[i : i + 1], owners[i : i + 1])
+        if step % 500 == 0:
+            check_pages(slowly)
+            assert slowly._pages.state[LISTED] <= 4 * len(slowly) / PAGE + 2
     assert list(slowly) == []
+    assert slowly.nbytes < largest / 50
 
 
 @settings(max_examples=200)

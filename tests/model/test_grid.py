@@ -29,6 +29,12 @@ NAN = float("nan")
         ({"shape": (8, 64)}, "at least one block"),
         ({"shape": (16, 64)}, "expected two or more"),
         ({"shape": (2**30, 2**30)}, "at most 46 digits"),
+        ({"shape": 4096}, "expected two powers of two"),
+        ({"shape": (64.0, 32.0)}, "expected two powers of two"),
+        ({"extent": "abcd"}, "expected four finite numbers"),
+        ({"tick": None}, "expected a positive number of seconds"),
+        ({"tick": True}, "expected a positive number of seconds"),
+        ({"resolution_bits": 4.5}, "expected one or three whole numbers"),
         ({"order": ("x",)}, "expected x and y"),
         ({"order": ("x", "y", "res_xy", "res_x")}, "expected x and y"),
         ({"region_digits": -1}, "whole number >= 0"),
@@ -224,6 +230,30 @@ def test_ticks_and_times_lead_to_each_other() -> None:
     assert grid.tick_at(noon + timedelta(milliseconds=99)) == tick
     assert grid.tick_from(noon + timedelta(milliseconds=1)) == tick + 1
     assert grid.tick_at(datetime(1969, 12, 31, 23, 59, 59, 950_000, tzinfo=UTC)) == -1
+
+
+def test_a_time_without_a_zone_is_refused() -> None:
+    with pytest.raises(GridError, match="without a time zone"):
+        Grid().tick_at(datetime(2026, 3, 1))
+
+
+def test_numpy_numbers_make_the_same_grid() -> None:
+    assert Grid(shape=np.array([4096, 2048]), resolution_bits=np.int64(4)) == Grid()  # type: ignore[arg-type]
+
+
+def test_positions_broadcast() -> None:
+    ix, iy = Grid(shape=(8, 4), resolution_bits=1).indices_of([-180, 0, 179], 0)
+
+    assert ix.tolist() == [0, 4, 7]
+    assert iy.tolist() == [2, 2, 2]
+
+
+@pytest.mark.parametrize(
+    "sides", [(5, 1, 0, 1), (5, 5, 0, 1), (-1, 1, 0, 1), (0.5, 1, 0, 1), ("a", "b", "c", "d")]
+)
+def test_a_box_that_cannot_be_is_refused(sides: tuple[int, int, int, int]) -> None:
+    with pytest.raises(GridError, match="box: found"):
+        Box(*sides)
 
 
 def test_a_tick_may_be_given_as_a_timedelta() -> None:

@@ -7,6 +7,8 @@ neither pays for memory that the process touches for the first time.
 """
 
 import gc
+import os
+import platform
 import resource
 import subprocess
 import sys
@@ -16,6 +18,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import numba
 import numpy as np
 import numpy.typing as npt
 
@@ -56,7 +59,7 @@ class Plan:
 
 
 FULL = Plan(sizes=(10_000, 100_000, 1_000_000), grown_max=100_000, rounds_max=100)
-QUICK = Plan(sizes=(10_000, 100_000), grown_max=10_000, rounds_max=2)
+QUICK = Plan(sizes=(10_000,), grown_max=10_000, rounds_max=3)
 
 
 class BenchmarkError(SensorGridError, RuntimeError):
@@ -110,6 +113,18 @@ def run(
                 yield _grown_row(case, rounds, rtree, sizes_in_bytes[PEER])
     progress(f"decompose, depth {DECOMPOSE_DEPTH}")
     yield _decompose_row(seed)
+
+
+def machine() -> dict[str, Any]:
+    """What the figures were measured on."""
+    return {
+        "python": platform.python_version(),
+        "numpy": np.__version__,
+        "numba": numba.__version__,
+        "rtree": _rtree_module().__version__,
+        "cpus": os.cpu_count(),
+        "system": platform.system(),
+    }
 
 
 def _rtree_module() -> Any:
@@ -170,6 +185,7 @@ def _batch_rows(case: Case, rounds: int, rtree: Any, seed: int) -> Iterator[Row]
                 number = min(gone, REMOVALS)
             row = _row(f"{impl}-batch", operation, case, number / watch.median(impl, operation), size)
             if operation == "lookup":
+                row["same_hits"] = True  # or `_verify` had raised
                 row["hits_per_lookup"] = hits_per_lookup
                 row["seconds_per_hit"] = 1 / (row["per_second"] * hits_per_lookup)
             yield row

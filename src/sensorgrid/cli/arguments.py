@@ -1,6 +1,8 @@
 """Reading what people type: boxes, resolutions, shapes, time spans."""
 
+import os
 from datetime import datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 from sensorgrid.model.errors import QueryError, SensorGridError
@@ -30,55 +32,85 @@ def _number(text: str) -> float:
     return float(above) / float(below) if slash else float(above)
 
 
-def read_grid(extent: str, shape: str, tick: float, bits: str, order: str, region_digits: int) -> Grid:
+def read_grid(
+    extent: str | None, coordinates: str, shape: str, tick: float, bits: str, order: str, region_digits: int
+) -> Grid:
     """The grid that the options describe."""
     width, _, height = shape.partition("x")
     if not (width.isdigit() and height.isdigit()):
         raise ArgumentError(f"--shape: found {shape!r}, expected points along x and y such as 4096x2048")
     if order not in ORDERS:
         raise ArgumentError(f"--dimensions: found {order!r}, expected one of {', '.join(ORDERS)}")
+    if coordinates == "planar" and extent is None:
+        raise ArgumentError("--coordinates planar: found no --extent, expected one such as 0,0,12800,6400")
     per_axis = numbers("--resolution-bits", bits, "one or three whole numbers such as 4 or 4,4,6", (1, 3))
     if any(b != int(b) for b in per_axis):
         raise ArgumentError(f"--resolution-bits: found {bits!r}, expected whole numbers")
-    whole = tuple(int(b) for b in per_axis)
-    options: dict[str, Any] = {}
-    if extent:
-        box = numbers("--extent", extent, "four numbers W,S,E,N", (4,))
-        west, south, east, north = box
-        on_earth = east - west <= 360 and south >= -90 and north <= 90
-        options = {"extent": box, "coordinates": "lonlat" if on_earth else "planar"}
+    box: Any = (
+        (-180, -90, 180, 90) if extent is None else numbers("--extent", extent, "four numbers W,S,E,N", (4,))
+    )
+    kind: Any = coordinates
+    x, y, t = (int(b) for b in (per_axis if len(per_axis) == 3 else per_axis * 3))
     return Grid(
+        extent=box,
+        coordinates=kind,
         shape=(int(width), int(height)),
         tick=tick,
-        resolution_bits=(whole[0], whole[-1] if len(whole) == 1 else whole[1], whole[-1]),
+        resolution_bits=(x, y, t),
         order=ORDERS[order],
         region_digits=region_digits,
-        **options,
     )
 
 
-def read_query(attribute: str, bbox: str, resolution: str, start: str, until: str) -> Query:
+def read_query(
+    attribute: str, bbox: str | None, resolution: str, start: str | None, until: str | None
+) -> Query:
     """The query that the options describe."""
-    box: Any = numbers("--bbox", bbox, "four numbers W,S,E,N such as -10,35,30,60", (4,)) if bbox else None
+    expected = "four numbers W,S,E,N such as -10,35,30,60"
+    box: Any = None if bbox is None else numbers("--bbox", bbox, expected, (4,))
     parts = numbers("--resolution", resolution, "one number, or three X,Y,T such as 1/4,1/4,1/2", (1, 3))
     wanted: Any = parts[0] if len(parts) == 1 else parts
+    begins = None if start is None else moment("--from", start)
     return Query(
         tuple(name.strip() for name in attribute.split(",")),
         bbox=box,
         resolution=wanted,
-        start=start or None,
-        duration=_duration(start, until),
+        start=begins,
+        duration=None if until is None else _duration(begins, moment("--until", until)),
     )
 
 
-def _duration(start: str, until: str) -> timedelta | None:
-    if not until:
-        return None
-    if not start:
+def moment(name: str, text: str) -> datetime:
+    """A moment with its time zone."""
+    try:
+        found = datetime.fromisoformat(text)
+    except ValueError:
+        found = None
+    if found is None or found.tzinfo is None:
+        raise ArgumentError(
+            f"{name}: found {text!r}, expected ISO 8601 with a time zone, such as 2026-03-01T12:00Z"
+        )
+    return found
+
+
+def _duration(begins: datetime | None, ends: datetime) -> timedelta:
+    if begins is None:
         raise ArgumentError("--until: found no --from, expected both, or neither")
-    begins, ends = (Query("any", start=moment).start for moment in (start, until))
-    assert isinstance(begins, datetime)
-    assert isinstance(ends, datetime)
     if ends <= begins:
-        raise QueryError(f"--until: found {until}, expected a moment after --from {start}")
+        raise QueryError(
+            f"--until: found {ends.isoformat()}, expected a moment after --from {begins.isoformat()}"
+        )
     return ends - begins
+
+
+def read_target(path: Path | None) -> Path | None:
+    """Where to write a result, checked before the work and not after it."""
+    if path is None or str(path) == "-":
+        return path
+    if (
+        path.is_dir()
+        or not path.parent.is_dir()
+        or not os.access(path if path.exists() else path.parent, os.W_OK)
+    ):
+        raise ArgumentError(f"--json: found {str(path)!r}, expected a file in a folder that can be written")
+    return path

@@ -1,5 +1,6 @@
 """`sensorgrid explain`: what a query will cost, before it runs."""
 
+from dataclasses import asdict
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,7 @@ from sensorgrid.index.layout import layout_of
 from sensorgrid.model.box import Box
 from sensorgrid.model.grid import Grid
 from sensorgrid.model.query import Query
-from sensorgrid.model.resolution import strides_of
+from sensorgrid.model.resolution import count_points, strides_of
 
 MAP_COLUMNS, MAP_ROWS = 72, 18
 SHADES = " ░▒▓█"
@@ -23,9 +24,9 @@ SLICES_SHOWN = 8
 def explanation(query: Query, grid: Grid, depth: int) -> dict[str, Any]:
     """Everything that the command prints, as plain values."""
     size = query.size(grid)
+    depth = min(depth, layout_of(grid).digits)
     fragments = decompose(query, grid, depth)
-    box = query.box(grid)
-    return {
+    facts = {
         "points_per_tick": size.points_per_tick,
         "bytes_per_tick": size.bytes_per_tick,
         "bytes_per_second": size.bytes_per_second,
@@ -34,13 +35,21 @@ def explanation(query: Query, grid: Grid, depth: int) -> dict[str, Any]:
         "padding": fragments.padding,
         "slices": _slices(query, grid),
         "depth": depth,
-        "box": {"x0": box.x0, "x1": box.x1, "y0": box.y0, "y1": box.y1},
+        "box": asdict(query.box(grid)),
+        "query": {"attributes": query.attributes, "bbox": query.bbox, "resolution": query.resolution},
+        "grid": asdict(grid),
         "tradeoff": [
             {"depth": d, "fragments": len(cut), "padding": cut.padding}
             for d in _depths(grid, depth)
             for cut in [decompose(query, grid, d)]
         ],
     }
+    if query.start is not None and query.duration is not None:
+        first, stop = query.ticks(grid, query.start)
+        assert stop is not None
+        delivered = count_points(first, stop, query.limits(grid)[2], grid.resolution_bits[2])
+        facts |= {"ticks": delivered, "bytes": delivered * size.bytes_per_tick}
+    return facts
 
 
 def _by_depth(fragments: Fragments) -> list[dict[str, int]]:
@@ -91,7 +100,9 @@ def show(console: Console, query: Query, grid: Grid, facts: dict[str, Any]) -> N
     console.print(_cost_table(query, grid, facts))
     console.print(_slice_table(facts["slices"]))
     console.print(_cell_tables(facts, 1 << grid.resolution_bits[2]))
-    console.print(Panel(_map(query, grid), title="where", subtitle=_legend(query, grid), expand=False))
+    width = min(MAP_COLUMNS, console.width - 4, grid.shape[0])
+    console.print(Panel(_map(query, grid, width), title=_legend(query, grid), expand=False))
+    console.print(f"north up; {SHADES[1:]} a quarter, half, three quarters or all of a spot", style="dim")
 
 
 def _query_panel(query: Query, grid: Grid) -> Panel:
@@ -120,7 +131,8 @@ def _cost_table(query: Query, grid: Grid, facts: dict[str, Any]) -> Table:
         "xyt", query.resolution, effective, (*grid.spacing, grid.tick), strict=True
     ):
         # Uneven resolutions have gaps of two sizes; the mean is what a reader wants.
-        mean = f"{_span(step / got)}" if axis == "t" else f"{step / got:.4g}"
+        unit = "°" if grid.coordinates == "lonlat" else ""
+        mean = f"{_span(step / got)}" if axis == "t" else f"{step / got:.4g}{unit}"
         note = (
             f"a value every {mean} on average" if got != 1 else "every point" if axis != "t" else "every tick"
         )
@@ -128,10 +140,14 @@ def _cost_table(query: Query, grid: Grid, facts: dict[str, Any]) -> Table:
         table.add_row(f"resolution {axis}", f"{got:g}", note + rounded)
     attributes = len(query.attributes)
     share = f"{facts['points_per_tick'] // attributes:,} of each attribute" if attributes > 1 else ""
-    table.add_row("points per tick", f"{facts['points_per_tick']:,}", share)
+    table.add_row("points per tick", f"{facts['points_per_tick']:,}", share or "in each delivered tick")
     table.add_row("bytes per tick", f"{facts['bytes_per_tick']:,}", _bytes(facts["bytes_per_tick"]))
     rate = facts["bytes_per_second"]
-    table.add_row("bytes per second", f"{rate:,.1f}", f"{_bytes(rate * 86400)} a day")
+    table.add_row(
+        "bytes per second", f"{rate:,.1f}" if rate >= 10 else f"{rate:.3g}", f"{_bytes(rate * 86400)} a day"
+    )
+    if "ticks" in facts:
+        table.add_row("delivered ticks", f"{facts['ticks']:,}", f"{_bytes(facts['bytes'])} in all")
     return table
 
 
@@ -168,7 +184,7 @@ def _cell_tables(facts: dict[str, Any], period: int) -> Group:
             f"{row['padded_points']:,}",
             f"{padding:.1%}",
         )
-    trade = Table(title="more depth: more cells, less padding", title_justify="left")
+    trade = Table(title="depth against padding", title_justify="left")
     for name in ("depth", "cells", "padding"):
         trade.add_column(name, justify="right")
     trade.add_column("")
@@ -179,10 +195,10 @@ def _cell_tables(facts: dict[str, Any], period: int) -> Group:
     return Group(cells, trade)
 
 
-def _map(query: Query, grid: Grid) -> Text:
-    """The grid as characters, north up, shaded by the share of points that the query takes."""
+def _map(query: Query, grid: Grid, columns: int) -> Text:
+    """The grid as characters, north up, shaded by the share of each spot that lies in the box."""
     box, (nx, ny) = query.box(grid), grid.shape
-    rows, columns = min(MAP_ROWS, ny), min(MAP_COLUMNS, nx)
+    rows = min(MAP_ROWS, ny)
     share_x = sum(_shares(part.x0, part.x1, nx, columns) for part in grid.plain_boxes(box))
     share_y = _shares(box.y0, box.y1, ny, rows)
     share = np.outer(share_y, share_x)[::-1]
@@ -205,8 +221,8 @@ def _shares(start: int, stop: int, points: int, parts: int) -> np.ndarray[Any, A
 def _legend(query: Query, grid: Grid) -> str:
     box: Box = query.box(grid)
     west, south, east, north = grid.extent
-    share = box.points / (grid.shape[0] * grid.shape[1])
-    return f"({west:g}, {south:g}) to ({east:g}, {north:g}), north up; the box is {share:.2%} of it"
+    share = 100 * box.points / (grid.shape[0] * grid.shape[1])
+    return f"{share:.2g} % of ({west:g}, {south:g}) to ({east:g}, {north:g})"
 
 
 def _bytes(number: float) -> str:

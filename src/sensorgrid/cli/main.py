@@ -1,7 +1,9 @@
 """The `sensorgrid` command."""
 
 import json
+import os
 import sys
+from io import TextIOWrapper
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -11,6 +13,7 @@ from rich.console import Console
 from sensorgrid import __version__
 from sensorgrid.cli import arguments, bench, explain
 from sensorgrid.model.errors import SensorGridError
+from sensorgrid.model.grid import ATTRIBUTES
 
 app = typer.Typer(
     help="Gap-free grids from raw sensor measurements, streamed at any area and resolution.",
@@ -18,6 +21,7 @@ app = typer.Typer(
     rich_markup_mode="rich",
     pretty_exceptions_enable=False,
     add_completion=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
 )
 bench_app = typer.Typer(help="Benchmarks, as ratios in one run.", no_args_is_help=True)
 app.add_typer(bench_app, name="bench")
@@ -25,16 +29,31 @@ app.add_typer(bench_app, name="bench")
 console = Console()
 errors = Console(stderr=True)
 
-JsonFile = Annotated[Path | None, typer.Option("--json", metavar="FILE", help="Also write the result here.")]
+JsonFile = Annotated[
+    Path | None,
+    typer.Option(
+        "--json", metavar="FILE", help="Also write the result here; - writes it instead of the tables."
+    ),
+]
 
 
 def run() -> None:
     """The entry point: a user's mistake is a line on standard error and exit code 2, never a traceback."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, TextIOWrapper):
+            stream.reconfigure(errors="replace")  # a terminal without × and ≡ shows ? instead
     try:
         app()
     except SensorGridError as error:
         errors.print(f"error: {error}", style="red", highlight=False, markup=False, soft_wrap=True)
         sys.exit(2)
+    except BrokenPipeError:  # the reader of a pipe has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(1)
+    except OSError as error:
+        errors.print(f"error: {error}", style="red", highlight=False, markup=False, soft_wrap=True)
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(1)
     except KeyboardInterrupt:
         errors.print("stopped", style="yellow")
         sys.exit(130)
@@ -58,19 +77,22 @@ def _main(
 @app.command("explain")
 def explain_command(
     attribute: Annotated[
-        str, typer.Option(help="CF standard name, or several with commas.")
+        str, typer.Option(help=f"One of these, or several with commas: {', '.join(ATTRIBUTES)}.")
     ] = "air_temperature",
-    bbox: Annotated[str, typer.Option(metavar="W,S,E,N", help="The box; without it, the whole grid.")] = "",
+    bbox: Annotated[
+        str | None, typer.Option(metavar="W,S,E,N", help="The box; without it, the whole grid.")
+    ] = None,
     resolution: Annotated[
         str, typer.Option(metavar="X[,Y,T]", help="Part of the points and ticks: 1/4 is every fourth.")
     ] = "1",
-    start: Annotated[str, typer.Option("--from", help="First moment, ISO 8601 with zone.")] = "",
-    until: Annotated[str, typer.Option("--until", help="End, ISO 8601 with zone.")] = "",
+    start: Annotated[str | None, typer.Option("--from", help="First moment, ISO 8601 with zone.")] = None,
+    until: Annotated[str | None, typer.Option("--until", help="End, ISO 8601 with zone.")] = None,
     depth: Annotated[int, typer.Option(min=0, help="Longest cell, in digits.")] = 20,
     shape: Annotated[str, typer.Option(help="Points of the grid along x and y.")] = "4096x2048",
     extent: Annotated[
-        str, typer.Option(metavar="W,S,E,N", help="Extent of the grid; the earth if left out.")
-    ] = "",
+        str | None, typer.Option(metavar="W,S,E,N", help="Extent of the grid; the earth if left out.")
+    ] = None,
+    coordinates: Annotated[str, typer.Option(help="lonlat (degrees) or planar (any plane).")] = "lonlat",
     tick: Annotated[float, typer.Option(help="Seconds between two values of a point.")] = 600.0,
     resolution_bits: Annotated[str, typer.Option(help="Digits of resolution, one number or x,y,t.")] = "4",
     dimensions: Annotated[str, typer.Option(help="Indexed dimensions: 2, 3, 4 or 5.")] = "5",
@@ -81,19 +103,20 @@ def explain_command(
 
     Example: sensorgrid explain --bbox -10,35,30,60 --resolution 1/4,1/4,1/2
     """
-    grid = arguments.read_grid(extent, shape, tick, resolution_bits, dimensions, region_digits)
+    target = arguments.read_target(json_file)
+    grid = arguments.read_grid(extent, coordinates, shape, tick, resolution_bits, dimensions, region_digits)
     query = arguments.read_query(attribute, bbox, resolution, start, until)
     with errors.status("cutting the query into cells (the first time, compiling takes a few seconds)"):
         facts = explain.explanation(query, grid, depth)
-    explain.show(console, query, grid, facts)
-    _write(json_file, facts)
+    if _write(target, {"command": "explain", "version": __version__} | facts):
+        explain.show(console, query, grid, facts)
 
 
 @bench_app.command("index")
 def bench_index(
     json_file: JsonFile = None,
-    quick: Annotated[bool, typer.Option("--quick", help="Smallest sizes, under a minute.")] = False,
-    seed: Annotated[int, typer.Option(help="Of the random boxes.")] = 1,
+    quick: Annotated[bool, typer.Option("--quick", help="The smallest size only.")] = False,
+    seed: Annotated[int, typer.Option(min=0, help="Of the random boxes.")] = 1,
     rounds: Annotated[int, typer.Option(min=1, help="Rounds of which the median counts.")] = 5,
 ) -> None:
     """Insert, look up and remove up to a million queries: this index against an R-tree.
@@ -102,29 +125,24 @@ def bench_index(
     """
     from sensorgrid.benchmarks import index
 
+    target = arguments.read_target(json_file)
     plan = index.QUICK if quick else index.FULL
     with errors.status("compiling") as status:
         rows = list(index.run(plan, seed, rounds, status.update))
-    bench.show_index(console, rows)
-    _write(
-        json_file,
-        {
-            "command": "bench index",
-            "version": __version__,
-            "args": {"quick": quick, "seed": seed, "rounds": rounds},
-            "rows": rows,
-        },
-    )
+    args = {"quick": quick, "seed": seed, "rounds": rounds}
+    result = {"command": "bench index", "version": __version__, "args": args, "machine": index.machine()}
+    if _write(target, result | {"rows": rows}):
+        bench.show_index(console, rows)
 
 
-def _write(path: Path | None, result: dict[str, Any]) -> None:
-    """Write a result; a folder that is not there is the user's mistake, not ours to make."""
+def _write(path: Path | None, result: dict[str, Any]) -> bool:
+    """Write a result before anything is printed, which may fail; says whether to print at all."""
+    text = json.dumps(result, indent=1) + "\n"
     if path is None:
-        return
-    try:
-        path.write_text(json.dumps(result, indent=1) + "\n")
-    except OSError as error:
-        raise arguments.ArgumentError(
-            f"--json: found {path}, expected a file that can be written ({error.strerror})"
-        ) from None
+        return True
+    if str(path) == "-":
+        sys.stdout.write(text)
+        return False
+    path.write_text(text)
     errors.print(f"wrote {path}", style="dim")
+    return True

@@ -41,7 +41,7 @@ class Geometry(NamedTuple):
     """how many of each"""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class Cell:
     """A binary prefix, ordered like a depth-first walk of the tree of cells.
 
@@ -185,6 +185,9 @@ class Cell:
 
     def __str__(self) -> str:
         return bin(self.code)[3:] or "ε"
+
+    def __repr__(self) -> str:
+        return f"Cell.parse({str(self)!r})"
 
     def __lt__(self, other: "Cell") -> bool:
         width = max(self.length, other.length)

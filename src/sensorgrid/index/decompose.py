@@ -10,6 +10,7 @@ split; a set does not.
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import SupportsIndex
 
 import numpy as np
 import numpy.typing as npt
@@ -61,7 +62,7 @@ class Fragment:
         )
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Fragments:
     """Fragments as columns, in the order of a depth-first walk; iterating makes `Fragment` values."""
 
@@ -91,6 +92,20 @@ class Fragments:
     def __iter__(self) -> Iterator[Fragment]:
         return (self[i] for i in range(len(self)))
 
+    def __eq__(self, other: object) -> bool:
+        return (
+            isinstance(other, Fragments)
+            and (self.grid, self.box, self.limits) == (other.grid, other.box, other.limits)
+            and np.array_equal(self.starts, other.starts)
+            and np.array_equal(self.lengths, other.lengths)
+        )
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __repr__(self) -> str:
+        wanted = int(self.points.sum())
+        return f"<Fragments: {len(self)} cells, {wanted} points wanted, padding {self.padding:.1%}>"
+
     @property
     def cells(self) -> list[Cell]:
         """The cells alone."""
@@ -106,7 +121,7 @@ class Fragments:
     @property
     def padding(self) -> float:
         """The share of the cells' points that nobody asked for."""
-        return 1 - int(self.points.sum()) / int(self.padded.sum())
+        return 1 - int(self.points.sum()) / int(self.padded.sum()) if len(self) else 0.0
 
 
 def decompose(query: Query, grid: Grid, depth: int | None = None) -> Fragments:
@@ -124,7 +139,7 @@ def decompose_box(box: Box, limits: tuple[int, int, int], grid: Grid, depth: int
     """The same for a box by index and the number of ranks along x, y and t."""
     layout = layout_of(grid)
     depth = layout.digits if depth is None else depth
-    if depth < 0:
+    if not isinstance(depth, SupportsIndex) or depth < 0:
         raise CellError(f"depth: found {depth}, expected a whole number >= 0")
     ranges = _ranges(box, limits, grid)
     return Fragments(

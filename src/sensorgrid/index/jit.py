@@ -1,8 +1,8 @@
 """Numba's compiler behind a typed door, with a cache that is never out of date.
 
 Compiling takes some ten seconds, so the machine code is kept. Numba's own cache looks only at the file of
-each function and misses changes in what that function calls. Ours lies in the user's cache directory, in a
-folder named after the content of all modules here: another version of them has another folder.
+each function and misses changes in what that function calls. Ours lies in the user's cache directory (or in
+NUMBA_CACHE_DIR), in a folder named after the content of all modules here: another version has another folder.
 """
 
 import hashlib
@@ -24,32 +24,36 @@ _config: Any = numba.core.config  # its settings are made at run time
 
 def jit(function: F) -> F:
     """Compile on first call, keep the signature for the type checker."""
+    if _FOLDER is None:  # nowhere to write: compile anew in every process
+        return cast(F, numba.njit(function))
     before = _config.CACHE_DIR
-    if not before:  # a user's NUMBA_CACHE_DIR comes first
-        _config.CACHE_DIR = _FOLDER
+    _config.CACHE_DIR = _FOLDER
     try:
         return cast(F, numba.njit(cache=True)(function))
-    except RuntimeError:  # nowhere to write: compile anew in every process
-        return cast(F, numba.njit(function))
     finally:
         _config.CACHE_DIR = before
 
 
-def _folder() -> str:
-    """The folder for this version of the code; of others only the latest few are kept."""
+def _folder() -> str | None:
+    """The folder for this version of the code, if one can be made; of others only the latest few are kept."""
     digest = hashlib.sha256(numba.__version__.encode())
     for path in sorted(Path(__file__).parent.rglob("*.py")):
         digest.update(path.read_bytes())
-    home = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "sensorgrid" / "compiled"
-    folder = home / digest.hexdigest()[:16]
-    if not folder.exists():
-        try:
+    try:
+        home = Path(_config.CACHE_DIR or _user_cache()) / "sensorgrid" / "compiled"
+        folder = home / digest.hexdigest()[:16]
+        if not folder.exists():
+            folder.mkdir(parents=True)
             others = sorted(home.iterdir(), key=lambda path: path.stat().st_mtime, reverse=True)
-        except OSError:
-            others = []
-        for old in others[_FOLDERS_KEPT - 1 :]:
-            shutil.rmtree(old, ignore_errors=True)
-    return str(folder)
+            for old in others[_FOLDERS_KEPT:]:
+                shutil.rmtree(old, ignore_errors=True)
+        return str(folder) if os.access(folder, os.W_OK) else None
+    except (OSError, RuntimeError):  # read-only, or a user without a home
+        return None
+
+
+def _user_cache() -> Path:
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
 
 
 _FOLDER = _folder()

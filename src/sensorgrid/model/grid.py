@@ -9,11 +9,14 @@ grid that closes around the earth, longitude 180 is longitude -180.
 Every tuple of this module is x first (longitude, then latitude); only arrays are indexed ``[y, x]``.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from fractions import Fraction
 from math import ceil, floor, isfinite
-from typing import Any, Literal
+from numbers import Real
+from operator import index
+from typing import Any, Literal, SupportsIndex
 
 import numpy as np
 import numpy.typing as npt
@@ -45,8 +48,11 @@ ATTRIBUTES = (
     "dew_point_temperature",
     "air_pressure_at_mean_sea_level",
     "relative_humidity",
+    "wind_speed",
+    "wind_from_direction",
     "eastward_wind",
     "northward_wind",
+    "precipitation_amount",
     "sea_surface_temperature",
     "mass_concentration_of_pm2p5_ambient_aerosol_particles_in_air",
 )
@@ -56,6 +62,28 @@ ATTRIBUTES = (
 @dataclass(frozen=True, slots=True)
 class Grid:
     """A world of 2^bx × 2^by points with a tick, and the order in which its cells are numbered.
+
+    Parameters
+    ----------
+    extent
+        West, south, east, north of the areas of all points; the whole earth if left out.
+    shape
+        Points along x and along y, each a power of two.
+    tick
+        Seconds between two values of a point, or a timedelta. Ticks count from 1970-01-01T00:00Z.
+    resolution_bits
+        Digits of resolution along x, y and t, or one number for all: with 4 the coarsest query takes every
+        16th point and tick, and 16 × 16 points are the smallest block that space is cut into.
+    coordinates
+        "lonlat" for degrees, "planar" for any plane. A lonlat grid of 360 degrees closes around the earth.
+    attributes
+        CF standard names of what the grid carries.
+    order
+        Which dimensions cells are made of, in which order their digits follow each other.
+    region_digits
+        So many leading digits are spatial, so that the regions of up to 2^n brokers are cells.
+    value_bytes
+        Bytes of one value on the wire.
 
     Examples
     --------
@@ -87,13 +115,17 @@ class Grid:
 
     def __post_init__(self) -> None:
         set_field = object.__setattr__
-        set_field(self, "extent", tuple(float(v) for v in self.extent))
-        set_field(self, "shape", tuple(self.shape))
-        tick = self.tick.total_seconds() if isinstance(self.tick, timedelta) else self.tick
-        set_field(self, "tick", float(tick))
+        tick: Any = self.tick.total_seconds() if isinstance(self.tick, timedelta) else self.tick
+        if isinstance(tick, bool) or not isinstance(tick, Real):
+            raise GridError(f"tick: found {tick!r}, expected a positive number of seconds")
         bits: Any = self.resolution_bits
-        set_field(self, "resolution_bits", (bits,) * 3 if isinstance(bits, int) else tuple(bits))
         names: Any = self.attributes
+        set_field(self, "tick", float(tick))
+        set_field(self, "extent", _tuple("extent", self.extent, float, "four finite numbers"))
+        set_field(self, "shape", _tuple("shape", self.shape, index, "two powers of two"))
+        bits = (bits,) * 3 if isinstance(bits, SupportsIndex) else bits
+        expected = f"one or three whole numbers in [0, {BITS_MAX}]"
+        set_field(self, "resolution_bits", _tuple("resolution_bits", bits, index, expected))
         set_field(self, "attributes", (names,) if isinstance(names, str) else tuple(names))
         set_field(self, "order", tuple(self.order))
         self._check_space()
@@ -186,6 +218,7 @@ class Grid:
     def point_at(self, ix: int, iy: int) -> tuple[float, float]:
         """Coordinates of the point in column `ix` and row `iy`."""
         nx, ny = self.shape
+        ix, iy = index(ix), index(iy)
         if not (0 <= ix < nx and 0 <= iy < ny):
             raise GridError(f"point: found ({ix}, {iy}), expected within (0, 0) and ({nx - 1}, {ny - 1})")
         dx, dy = self.spacing
@@ -201,16 +234,14 @@ class Grid:
     ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
         """Columns and rows of many positions at once; one position off the grid refuses them all."""
         west, south, east, north = self.extent
-        xs = np.asarray(x, dtype=np.float64)
-        ys = np.asarray(y, dtype=np.float64)
+        xs, ys = np.broadcast_arrays(np.asarray(x, dtype=np.float64), np.asarray(y, dtype=np.float64))
         if self.coordinates == "lonlat":
             # `<= east` and not `<`: on a regional grid the east border belongs to the last column.
             xs = np.where((xs >= west) & (xs <= east), xs, west + np.mod(xs - west, 360.0))
         inside = (xs >= west) & (xs <= east) & (ys >= south) & (ys <= north)
         if not inside.all():
-            at = np.flatnonzero(~np.atleast_1d(inside))[0]
-            found = np.atleast_1d(x)[at], np.atleast_1d(y)[at]
-            raise GridError(f"position: found ({found[0]}, {found[1]}), expected within {self.extent}")
+            found = ", ".join(str(axis[~inside].flat[0]) for axis in np.broadcast_arrays(x, y))
+            raise GridError(f"position: found ({found}), expected within {self.extent}")
         dx, dy = self.spacing
         ix = np.floor((xs - west) / dx).astype(np.int64)
         iy = np.floor((ys - south) / dy).astype(np.int64)
@@ -223,6 +254,8 @@ class Grid:
         A box without width (west = east) asks for the column that holds that coordinate, likewise for rows:
         the way to ask for one point. With west > east the box crosses the date line.
         """
+        if len(bbox) != 4:
+            raise QueryError(f"bbox: found {bbox}, expected four numbers west, south, east, north")
         west, south, east, north = self._inside(bbox)
         nx = self.shape[0]
         x0, x1 = _range(west, east, self.extent[0], self.spacing[0], nx, wraps=self.wraps)
@@ -252,11 +285,11 @@ class Grid:
 
     def tick_at(self, moment: datetime) -> int:
         """The last tick that is not after `moment`."""
-        return floor(Fraction((moment - _EPOCH) // timedelta(microseconds=1)) / self._tick_us)
+        return floor(_microseconds(moment) / self._tick_us)
 
     def tick_from(self, moment: datetime) -> int:
         """The first tick that is not before `moment`."""
-        return ceil(Fraction((moment - _EPOCH) // timedelta(microseconds=1)) / self._tick_us)
+        return ceil(_microseconds(moment) / self._tick_us)
 
     def time_of(self, tick: int) -> datetime:
         """When a tick is, to the microsecond."""
@@ -293,6 +326,12 @@ class Grid:
         return west, south, east, north
 
 
+def _microseconds(moment: datetime) -> Fraction:
+    if moment.tzinfo is None:
+        raise GridError(f"time: found {moment.isoformat()} without a time zone, expected one, such as UTC")
+    return Fraction((moment - _EPOCH) // timedelta(microseconds=1))
+
+
 def _range(
     low: float, high: float, origin: float, spacing: float, count: int, *, wraps: bool
 ) -> tuple[int, int]:
@@ -306,6 +345,14 @@ def _range(
     turns = floor((high - origin) / (spacing * count)) if wraps else 0
     end = ceil((high - turns * spacing * count - origin) / spacing - 0.5) + turns * count
     return ceil((low - origin) / spacing - 0.5), end
+
+
+def _tuple(name: str, values: Any, convert: Callable[[Any], Any], expected: str) -> tuple[Any, ...]:
+    """Values as a tuple of numbers; NumPy's numbers and arrays are welcome."""
+    try:
+        return tuple(convert(value) for value in values)
+    except (TypeError, ValueError):
+        raise GridError(f"{name}: found {values!r}, expected {expected}") from None
 
 
 def _is_int(value: object) -> bool:

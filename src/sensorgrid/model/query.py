@@ -5,11 +5,12 @@ cannot be right on any grid is refused when the query is made, what cannot be ri
 the grid.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from fractions import Fraction
 from math import isfinite
+from numbers import Real
 from typing import Any
 
 from sensorgrid.model.box import Box
@@ -111,10 +112,11 @@ class Query:
         columns, rows = self._axis_points(grid, box)
         for axis, found in enumerate((columns, rows)):
             if not found:
+                widest_gap = (1 << grid.resolution_bits[axis] + 1) >> self.limits(grid)[axis].bit_length()
                 raise QueryError(
                     f"bbox {self.bbox}: found no point along {'xy'[axis]} at resolution"
                     f" {self.resolution[axis]:g}, expected a finer resolution (1 takes every point) or a box"
-                    f" at least as wide as a block of {1 << grid.resolution_bits[axis]} points"
+                    f" at least {widest_gap} points wide"
                 )
         return box
 
@@ -129,8 +131,14 @@ class Query:
     def ticks(self, grid: Grid, now: datetime) -> tuple[int, int | None]:
         """First tick, and the tick after the last: None if the query runs until cancelled."""
         start = now if self.start is None else self.start
+        first = grid.tick_from(start)
         stop = None if self.duration is None else grid.tick_from(start + self.duration)
-        return grid.tick_from(start), stop
+        if stop == first:
+            raise QueryError(
+                f"duration: found no tick in {self.duration} from {start.isoformat()}, expected at least one;"
+                f" the next is at {grid.time_of(first).isoformat()}"
+            )
+        return first, stop
 
     def _axis_points(self, grid: Grid, box: Box) -> tuple[int, int]:
         (limit_x, limit_y, _), (bits_x, bits_y, _) = self.limits(grid), grid.resolution_bits
@@ -139,7 +147,8 @@ class Query:
 
 
 def _names(attribute: Any) -> tuple[str, ...]:
-    names = (attribute,) if isinstance(attribute, str) else tuple(attribute)
+    is_list = isinstance(attribute, Iterable) and not isinstance(attribute, str)
+    names = tuple(attribute) if is_list else (attribute,)
     if not names or not all(isinstance(n, str) and n.strip() for n in names):
         raise QueryError(f"attribute: found {attribute!r}, expected one or more names")
     if len(set(names)) < len(names):
@@ -160,13 +169,12 @@ def _bbox(bbox: Any) -> Bbox:
 
 
 def _resolution(resolution: Any) -> tuple[float, float, float]:
-    is_number = isinstance(resolution, int | float | Fraction)
-    parts = (resolution,) * 3 if is_number else tuple(resolution)
-    if len(parts) != 3 or not all(isinstance(r, int | float | Fraction) for r in parts):
+    parts = tuple(resolution) if isinstance(resolution, Iterable) else (resolution,) * 3
+    if len(parts) != 3 or not all(isinstance(r, Real) for r in parts):
         raise QueryError(f"resolution: found {resolution!r}, expected a number or three (x, y, t)")
     for axis, part in zip("xyt", parts, strict=True):
         try:
-            limit_of(part, 0)
+            limit_of(float(part), 0)
         except ValueError as error:
             raise QueryError(f"resolution {axis}: {error}") from None
     x, y, t = (float(r) for r in parts)
@@ -178,23 +186,26 @@ def _start(start: datetime | str | None) -> datetime | None:
         try:
             start = datetime.fromisoformat(start)
         except ValueError:
-            raise QueryError(
-                f"start: found {start!r}, expected ISO 8601 such as 2026-03-01T12:00:00Z"
-            ) from None
+            raise QueryError(f"start: found {start!r}, expected ISO 8601 such as 2026-03-01T12:00Z") from None
     if start is not None and not isinstance(start, datetime):
         raise QueryError(f"start: found {start!r}, expected a datetime, ISO 8601 text or None")
     if start is not None and start.tzinfo is None:
-        raise QueryError(f"start: found {start.isoformat()} without a time zone, expected one, such as Z")
+        raise QueryError(
+            f"start: found {start.isoformat()} without a time zone, expected one as in 2026-03-01T12:00Z"
+        )
     return start
 
 
 def _duration(duration: Any) -> timedelta | None:
     if duration is None:
         return None
-    if isinstance(duration, int | float) and isfinite(duration):
-        duration = timedelta(seconds=duration)
+    if isinstance(duration, Real) and isfinite(duration):
+        try:
+            duration = timedelta(seconds=float(duration))
+        except OverflowError:
+            raise QueryError(f"duration: found {duration} s, expected less than a billion days") from None
     if not isinstance(duration, timedelta) or duration <= timedelta(0):
-        raise QueryError(f"duration: found {duration}, expected more than 0 seconds")
+        raise QueryError(f"duration: found {duration!r}, expected a timedelta or seconds, more than 0")
     return duration
 
 

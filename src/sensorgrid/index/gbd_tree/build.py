@@ -20,16 +20,19 @@ Ints = npt.NDArray[np.int64]
 
 
 @jit
-def first_bad(boxes: Boxes, owners: Ints, limits: Ints, columns: int, rows: int, wraps: bool) -> int:
+def first_bad(
+    boxes: Boxes, owners: Ints, limits: Ints, full: Ints, columns: int, rows: int, wraps: bool
+) -> int:
     """The first box that is not on the grid, or whose owner or limits cannot be right; or -1."""
     for i in range(len(boxes)):
         x0, x1, y0, y1 = boxes[i, 0], boxes[i, 1], boxes[i, 2], boxes[i, 3]
         x_end = x0 + columns if wraps else columns
-        row = i if len(limits) > 1 else 0
         if not (0 <= x0 < x1 <= x_end and x0 < columns and 0 <= y0 < y1 <= rows and owners[i] >= 0):
             return i
-        if limits[row, 0] < 1 or limits[row, 1] < 1 or limits[row, 2] < 1:
-            return i
+        if len(limits) > 1 or i == 0:
+            for axis in range(3):
+                if not 1 <= limits[i, axis] <= full[axis]:
+                    return i
     return -1
 
 

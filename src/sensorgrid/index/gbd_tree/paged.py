@@ -1,6 +1,7 @@
 """The fast GBD-tree: sorted entries in pages, searched and changed by compiled code."""
 
 from collections.abc import Iterator
+from typing import Any, SupportsIndex
 
 import numpy as np
 import numpy.typing as npt
@@ -10,7 +11,7 @@ from sensorgrid.index.decompose import Fragment, Fragments, restrict_to
 from sensorgrid.index.enclosing import DETAIL_BITS, Boxes, box_keys, fragment_keys, key_tables
 from sensorgrid.index.gbd_tree import build, lookup, pages, runs
 from sensorgrid.index.gbd_tree.interface import Entry, Hits
-from sensorgrid.index.gbd_tree.pages import ENTRIES, FILL
+from sensorgrid.index.gbd_tree.pages import ENTRIES, FILL, LISTED
 from sensorgrid.index.layout import layout_of
 from sensorgrid.model.box import Box
 from sensorgrid.model.errors import DuplicateEntryError, GridError, MissingEntryError
@@ -22,6 +23,8 @@ Columns = tuple[Ints, Ints, Boxes, Ints]
 
 REBUILD_SHARE = 8
 """A batch of more than 1/8 of the stored entries is merged in one pass, a smaller one entry by entry."""
+SPARE_FACTOR = 4
+"""Pages are given back when there are more than four times as many as are in use."""
 
 
 class PagedTree:
@@ -38,6 +41,7 @@ class PagedTree:
 
     def __init__(self, grid: Grid) -> None:
         self.grid = grid
+        self._wraps = grid.wraps
         self._layout = layout_of(grid)
         self._tables = key_tables(grid)
         self._bits = np.array(grid.resolution_bits, dtype=np.int64)
@@ -53,6 +57,10 @@ class PagedTree:
 
     def __iter__(self) -> Iterator[Entry]:
         return iter(self.under(Cell(1)))
+
+    def __repr__(self) -> str:
+        nx, ny = self.grid.shape
+        return f"<PagedTree of {len(self):,} entries on {nx} × {ny} points>"
 
     @property
     def nbytes(self) -> int:
@@ -107,12 +115,15 @@ class PagedTree:
         ]
 
     def overlaps(self, box: Box, limits: tuple[int, int, int] | None = None) -> Ints:
-        """Owners of all entries that overlap a box."""
+        """Owners of all entries that overlap a box, at ranks below the limits; sorted, each once."""
+        nx, ny = self.grid.shape
+        if box.x0 >= nx or box.x1 > (box.x0 + nx if self._wraps else nx) or box.y1 > ny:
+            raise GridError(f"{box}: expected a box on the grid of {self.grid.shape} points")
         wanted = limits or self._full
         return lookup.overlaps_one(*self._view(), box.x0, box.x1, box.y0, box.y1, *wanted)
 
     def overlaps_many(self, boxes: Boxes, limits: Ints | None = None) -> Hits:
-        """The same for many boxes."""
+        """The same for many boxes [i, (x0, x1, y0, y1)]."""
         boxes, _, rows = self._rows(boxes, np.zeros(len(boxes), np.int64), limits)
         return Hits(*lookup.overlaps_many(*self._view(), boxes, rows))
 
@@ -169,12 +180,14 @@ class PagedTree:
         bad = pages.first_stored(self._pages, keys, owners, boxes, False)
         if bad >= 0:
             raise MissingEntryError(f"{self._name(entries, bad)}: found nothing, expected a stored entry")
-        if len(keys) * REBUILD_SHARE <= len(self):
-            pages.remove_each(self._pages, keys, owners, boxes, self.grid.shape[0])
+        if len(keys) * REBUILD_SHARE > len(self):
+            stored = runs.entries_between(self._pages, *self._run(Cell(1)))
+            self._rebuild(stored, build.without(*stored[:3], keys, owners, boxes))
             return
-        stored = runs.entries_between(self._pages, *self._run(Cell(1)))
-        kept = build.without(*stored[:3], keys, owners, boxes)
-        self._rebuild(stored, kept)
+        pages.remove_each(self._pages, keys, owners, boxes, self.grid.shape[0])
+        if len(self._pages.fill) > SPARE_FACTOR * self._pages.state[LISTED]:
+            stored = runs.entries_between(self._pages, *self._run(Cell(1)))
+            self._rebuild(stored, np.arange(len(self)))
 
     def _rebuild(self, entries: Columns, order: Ints) -> None:
         """Fill new pages with entries in the given order."""
@@ -184,8 +197,10 @@ class PagedTree:
         self._pages = room
 
     def _entries(self, fragments: Fragments, owner: int) -> Columns:
-        if owner < 0:
-            raise GridError(f"owner: found {owner}, expected a number >= 0")
+        if not isinstance(owner, SupportsIndex) or owner.__index__() < 0:
+            raise GridError(f"owner: found {owner!r}, expected a whole number >= 0")
+        if fragments.grid != self.grid:
+            raise GridError("fragments: found those of another grid, expected the tree's own")
         boxes = fragments.boxes.astype(np.int32)
         keys = fragment_keys(fragments.starts, fragments.lengths, boxes, *self._tables)
         return keys, np.full(len(fragments), owner, dtype=np.int64), boxes, fragments.points
@@ -201,21 +216,20 @@ class PagedTree:
 
     def _rows(self, boxes: Boxes, owners: Ints, limits: Ints | None) -> tuple[Boxes, Ints, Ints]:
         """The columns as the compiled code wants them; refuses boxes that are not on the grid."""
-        boxes = np.ascontiguousarray(boxes, dtype=np.int32).reshape(-1, 4)
-        owners = np.ascontiguousarray(owners, dtype=np.int64)
-        full = np.array([self._full], dtype=np.int64)
-        rows = full if limits is None else np.ascontiguousarray(limits, np.int64).reshape(-1, 3)
+        full = np.array(self._full, dtype=np.int64)
+        boxes, owners = _whole("boxes", boxes, (-1, 4), np.int32), _whole("owners", owners, (-1,), np.int64)
+        rows = full.reshape(1, 3) if limits is None else _whole("limits", limits, (-1, 3), np.int64)
         if not len(boxes) == len(owners) == (len(boxes) if limits is None else len(rows)):
             raise GridError(
                 f"boxes: found {len(boxes)} with {len(owners)} owners and {len(rows)} limits,"
                 " expected as many of each"
             )
-        bad = build.first_bad(boxes, owners, rows, self.grid.shape[0], self.grid.shape[1], self.grid.wraps)
+        bad = build.first_bad(boxes, owners, rows, full, *self.grid.shape, self._wraps)
         if bad >= 0:
             raise GridError(
                 f"box {bad}: found {boxes[bad].tolist()}, owner {owners[bad]},"
-                f" limits {rows[bad % len(rows)].tolist()},"
-                f" expected 0 <= x0 < x1 and 0 <= y0 < y1 inside {self.grid.shape}, owner >= 0, limits >= 1"
+                f" limits {rows[bad % len(rows)].tolist()}, expected 0 <= x0 < x1 and 0 <= y0 < y1 on the"
+                f" grid of {self.grid.shape} points, owner >= 0, limits from 1 to {self._full}"
             )
         return boxes, owners, rows
 
@@ -236,3 +250,22 @@ def _sorted(entries: Columns) -> Columns:
         return entries
     order = np.lexsort((*boxes.T[::-1], owners, keys))
     return keys[order], owners[order], boxes[order], points[order]
+
+
+def _whole(name: str, values: Any, shape: tuple[int, ...], dtype: type[np.signedinteger[Any]]) -> Any:
+    """An array of whole numbers of the given shape and type, or a refusal: nothing is rounded or cut off."""
+    array = np.asarray(values)
+    if array.size == 0:
+        return np.empty((0, *shape[1:]), dtype)
+    if array.ndim != len(shape) or array.shape[1:] != shape[1:]:
+        expected = f"(n, {shape[1]})" if len(shape) > 1 else "(n,)"
+        raise GridError(f"{name}: found an array of shape {array.shape}, expected {expected}")
+    if array.dtype.kind not in "iu":
+        raise GridError(f"{name}: found numbers of type {array.dtype}, expected whole numbers")
+    if not np.can_cast(array.dtype, dtype):
+        bounds = np.iinfo(dtype)
+        if array.min() < bounds.min or array.max() > bounds.max:
+            raise GridError(
+                f"{name}: found {array.min()} to {array.max()}, expected {bounds.min} to {bounds.max}"
+            )
+    return np.ascontiguousarray(array, dtype=dtype)

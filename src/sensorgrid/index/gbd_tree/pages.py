@@ -313,7 +313,7 @@ def remove_each(pages: Pages, keys: Ints, owners: Ints, boxes: Boxes, columns: i
             _unlist_page(pages, position)
             describe_groups(pages, position, pages.state[LISTED] - 1)
             continue
-        # Two thin neighbours become one page, so that memory follows the entries down.
+        # Two thin neighbours become one page, so that the number of pages follows the entries down.
         if position + 1 < pages.state[LISTED]:
             following = pages.listed[position + 1]
             if last + pages.fill[following] <= PAGE // 2:

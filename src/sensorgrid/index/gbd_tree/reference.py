@@ -41,6 +41,9 @@ class ReferenceTree:
     def __len__(self) -> int:
         return self._root.count
 
+    def __repr__(self) -> str:
+        return f"<ReferenceTree of {len(self):,} entries>"
+
     def __iter__(self) -> Iterator[Entry]:
         return iter(self.under(Cell(1)))
 
