@@ -142,9 +142,7 @@ def decompose_box(box: Box, limits: tuple[int, int, int], grid: Grid, depth: int
     if not isinstance(depth, SupportsIndex) or depth < 0:
         raise CellError(f"depth: found {depth}, expected a whole number >= 0")
     ranges = _ranges(box, limits, grid)
-    return Fragments(
-        grid, box, limits, *descend(*ranges, layout.axes_array, layout.counts, layout.widths, depth)
-    )
+    return Fragments(grid, box, limits, *descend(*ranges, layout.axes_array, layout.counts, depth))
 
 
 def restrict(fragments: Fragments, cells: Sequence[Cell]) -> Fragments:
@@ -165,7 +163,7 @@ def restrict_to(fragments: Fragments, starts: Ints, lengths: Ints) -> Fragments:
     grid, box, limits = fragments.grid, fragments.box, fragments.limits
     layout = layout_of(grid)
     ranges = _ranges(box, limits, grid)
-    return Fragments(grid, box, limits, *cut(starts, lengths, *ranges, layout.axes_array, layout.widths))
+    return Fragments(grid, box, limits, *cut(starts, lengths, *ranges, layout.axes_array, layout.counts))
 
 
 def _ranges(box: Box, limits: tuple[int, int, int], grid: Grid) -> tuple[Ints, Ints, Ints, Ints]:

@@ -1,27 +1,31 @@
 """The compiled walk that turns a box and its ranks into cells.
 
-The walk goes down from ε, drops halves that hold no point of the query, and keeps the largest cells that
-splitting would not improve. All quantities are integers; a cell is (start of its leaf interval, length), its
-place the first block along x and y and the first rank along x, y and t.
+The walk goes down from ε, drops halves that hold no point of the query, and stops where no split within the
+depth would shed anything. A query is a product of three sets, along x, y and t, and so is a cell. So the walk
+looks up everything it must know of a cell in three small tries, one per axis, each over the digits of that
+axis alone. Their nodes are made when the walk first comes by: a few hundred for thousands of cells.
 
 Points are counted exactly and in constant time: only the first and last block of a range can be cut, so one
-table each, "how many offsets of the cut block have a rank below r", answers every count. And as a query is a
-product of one set per axis, a half is empty exactly if the axis that was halved has no point left in it.
+table each, "how many offsets of the cut block have a rank below r", answers every count.
 """
 
 import numpy as np
 import numpy.typing as npt
 
 from sensorgrid.index.jit import jit
-from sensorgrid.index.layout import RT, RX, RY, X, Y
+from sensorgrid.index.layout import RX
 
 Ints = npt.NDArray[np.int64]
 
 # A profile's columns: first and last block, then the two tables of counts by rank.
 _FIRST, _LAST, _TABLES = 0, 1, 2
-# A place on the stack: what to do, the cell, its place on the five axes, and the state before it was split.
-_KIND, _START, _LENGTH, _PLACE, _FOUND, _LEAVES = 0, 1, 2, 3, 8, 9
-_ENTER, _LEAVE = 0, 1
+# A trie node: the axis (0 x, 1 y, 2 t); its first block and rank, and the digits spent on each; its halves;
+# whether a further split can shed something; the points of the query in it, and the range in which they lie.
+_AXIS, _BLOCK, _RANK, _BLOCK_DIGITS, _RANK_DIGITS = 0, 1, 2, 3, 4
+_HALVES, _USEFUL, _POINTS, _LOW, _HIGH = 5, 7, 8, 9, 10
+_UNKNOWN, _EMPTY = -1, -2
+# A cell, on the stack and among those found: its start and length, its nodes in the three tries.
+_START, _LENGTH, _NODES = 0, 1, 2
 
 
 @jit
@@ -68,108 +72,158 @@ def _count(profiles: Ints, row: int, bits: int, block: int, blocks: int, rank: i
 
 
 @jit
-def _is_cut(profiles: Ints, block: int, blocks: int) -> bool:
-    """Whether some of the blocks are not touched by the ranges at all."""
-    if len(profiles) == 2 and profiles[0, _FIRST] <= profiles[1, _LAST] + 1:
-        return False  # the two sides of the date line meet: every block is touched
+def _is_cut(profiles: Ints, block: int, blocks: int, finest: int) -> bool:
+    """Whether, of the cells of `finest` blocks that lie in these blocks, one is not touched by the ranges."""
+    if len(profiles) == 2 and profiles[0, _FIRST] // finest <= profiles[1, _LAST] // finest + 1:
+        return False  # the two sides of the date line meet: everything is touched
     for row in range(len(profiles)):
-        if profiles[row, _FIRST] <= block and block + blocks - 1 <= profiles[row, _LAST]:
+        first, last = (
+            profiles[row, _FIRST] // finest * finest,
+            profiles[row, _LAST] // finest * finest + finest,
+        )
+        if first <= block and block + blocks <= last:
             return False
     return True
 
 
 @jit
-def descend(
+def _measure(
+    trie: Ints, node: int, ranges: Ints, profiles: Ints, limit: int, bits: int, digits: Ints, last: Ints
+) -> None:
+    """Fill in what a node holds of the query; `last` is what the depth leaves of `digits`."""
+    axis = trie[node, _AXIS]
+    block, rank = trie[node, _BLOCK], trie[node, _RANK]
+    ranks = 1 << (bits - trie[node, _RANK_DIGITS])
+    high = min(rank + ranks, limit)
+    trie[node, _HALVES], trie[node, _HALVES + 1] = _UNKNOWN, _UNKNOWN
+    # A split can shed ranks if, in steps that the depth allows, some lie wholly above the limit.
+    finest = 1 << (bits - last[RX + axis])
+    useful = rank + ranks > (limit + finest - 1) & -finest
+    if axis == 2:  # time has ranks only
+        trie[node, _POINTS], trie[node, _USEFUL] = max(high - rank, 0), useful
+        return
+    blocks = 1 << (digits[axis] - trie[node, _BLOCK_DIGITS])
+    start, stop = block << bits, (block + blocks) << bits
+    points, met = 0, 0
+    for row in range(len(ranges)):
+        points += _count(profiles, row, bits, block, blocks, rank, high)
+        # By place, not by points: the clipped box must not depend on the resolution.
+        if ranges[row, 0] < stop and ranges[row, 1] > start:
+            trie[node, _LOW], trie[node, _HIGH] = max(ranges[row, 0], start), min(ranges[row, 1], stop)
+            met += 1
+    if met == 2:  # both sides of the date line: the box stays whole, counted on past the last column
+        trie[node, _LOW], trie[node, _HIGH] = ranges[0, 0], ranges[1, 1] + (1 << (digits[axis] + bits))
+    useful |= _is_cut(profiles, block, blocks, 1 << (digits[axis] - last[axis]))
+    trie[node, _POINTS], trie[node, _USEFUL] = points, useful
+
+
+@jit
+def _roots(
     x_ranges: Ints,
     y_range: Ints,
+    columns: Ints,
+    rows: Ints,
     limits: Ints,
     bits: Ints,
-    axes: Ints,
-    counts: Ints,
-    widths: Ints,
-    depth: int,
+    digits: Ints,
+    last: Ints,
+) -> Ints:
+    """Tries of one node each, along x, y and t, in one table."""
+    trie = np.zeros((64, 11), dtype=np.int64)
+    for axis in range(3):
+        trie[axis, _AXIS] = axis
+        if axis == 0:
+            _measure(trie, axis, x_ranges, columns, limits[axis], bits[axis], digits, last)
+        else:
+            _measure(trie, axis, y_range, rows, limits[axis], bits[axis], digits, last)
+    return trie
+
+
+@jit
+def _half(
+    trie: Ints, size: int, node: int, half: int, is_rank: bool, x_ranges: Ints, y_range: Ints, columns: Ints,
+    rows: Ints, limits: Ints, bits: Ints, digits: Ints, last: Ints,
+) -> tuple[Ints, int]:  # fmt: skip
+    """Make a half of a node, if it holds a point of the query; gives back the table and its size."""
+    if size == len(trie):
+        grown = np.empty((2 * size, trie.shape[1]), np.int64)
+        grown[:size] = trie
+        trie = grown
+    axis = trie[node, _AXIS]
+    for column in range(_HALVES):
+        trie[size, column] = trie[node, column]
+    if is_rank:
+        trie[size, _RANK_DIGITS] += 1
+        trie[size, _RANK] += half << (bits[axis] - trie[size, _RANK_DIGITS])
+    else:
+        trie[size, _BLOCK_DIGITS] += 1
+        trie[size, _BLOCK] += half << (digits[axis] - trie[size, _BLOCK_DIGITS])
+    if axis == 0:
+        _measure(trie, size, x_ranges, columns, limits[axis], bits[axis], digits, last)
+    else:
+        _measure(trie, size, y_range, rows, limits[axis], bits[axis], digits, last)
+    if trie[size, _POINTS] == 0:
+        trie[node, _HALVES + half] = _EMPTY
+        return trie, size
+    trie[node, _HALVES + half] = size
+    return trie, size + 1
+
+
+@jit
+def descend(
+    x_ranges: Ints, y_range: Ints, limits: Ints, bits: Ints, axes: Ints, counts: Ints, depth: int
 ) -> tuple[Ints, Ints, Ints, Ints]:
     """Starts, lengths, boxes [x0, x1, y0, y1] and points of the fragments of a query, in preorder.
 
     `x_ranges` has one row, or two for a box across the date line: the eastern end of the grid, then the
     western one. A fragment that holds a part of both keeps the box uncut, counted on past the last column.
-    `widths` is [length, axis]: how many blocks or ranks a cell of that length has.
     """
-    digits = len(axes)
-    depth = min(depth, digits)
+    leaf = len(axes)
+    depth = min(depth, leaf)
     columns, rows = _profiles(x_ranges, bits[0]), _profiles(y_range, bits[1])
-    stack = np.zeros((2 * digits + 4, 10), dtype=np.int64)
-    across = 0
-    for row in range(len(columns)):
-        across += _count(columns, row, bits[0], 0, widths[0, X], 0, limits[0])
+    digits, last = counts[leaf], counts[depth]
+    trie, nodes = _roots(x_ranges, y_range, columns, rows, limits, bits, digits, last), 3
+    stack = np.zeros((leaf + 2, 5), dtype=np.int64)
+    stack[0, _NODES + 1], stack[0, _NODES + 2] = 1, 2
     # A box between the points of a coarse resolution holds nothing at all.
-    top = 1 if across and _count(rows, 0, bits[1], 0, widths[0, Y], 0, limits[1]) else 0
-    found = np.empty((64, 7), dtype=np.int64)  # start, length, place
-    size, leaves = 0, 0
+    top = 1 if trie[0, _POINTS] and trie[1, _POINTS] else 0
+    found, size = np.empty((256, 5), dtype=np.int64), 0
     while top:
         top -= 1
         start, length = stack[top, _START], stack[top, _LENGTH]
-        x, y = stack[top, _PLACE + X], stack[top, _PLACE + Y]
-        rx, ry, rt = stack[top, _PLACE + RX], stack[top, _PLACE + RY], stack[top, _PLACE + RT]
-        emit = False
-        if stack[top, _KIND] == _LEAVE:
-            # Splitting that dropped nothing is undone: fewer cells, the same points.
-            if leaves - stack[top, _LEAVES] < 1 << (digits - length):
-                continue
-            size, leaves = stack[top, _FOUND], stack[top, _LEAVES]
-            emit = True
-        keep = 0
-        if not emit and length < depth:
-            # Which halves hold points of the query?
-            axis = axes[length]
+        x, y, t = stack[top, _NODES], stack[top, _NODES + 1], stack[top, _NODES + 2]
+        axis, low, high = 0, _UNKNOWN, _UNKNOWN
+        emit = length == depth
+        if not emit:
+            axis = axes[length] if axes[length] < RX else axes[length] - RX
+            node = stack[top, _NODES + axis]
             for half in range(2):
-                step = half * widths[length + 1, axis]
-                if axis in (X, RX):
-                    block, rank = (x + step, rx) if axis == X else (x, rx + step)
-                    high = min(rank + widths[length + 1, RX], limits[0])
-                    for row in range(len(columns)):
-                        if _count(columns, row, bits[0], block, widths[length + 1, X], rank, high):
-                            keep |= 1 << half
-                elif axis in (Y, RY):
-                    block, rank = (y + step, ry) if axis == Y else (y, ry + step)
-                    high = min(rank + widths[length + 1, RY], limits[1])
-                    if _count(rows, 0, bits[1], block, widths[length + 1, Y], rank, high):
-                        keep |= 1 << half
-                elif rt + step < limits[2]:
-                    keep |= 1 << half
-        if keep == 3:
-            # Both do: split only where that can shed a block or a rank further down.
-            emit = not (
-                (rx + widths[length, RX] > limits[0] and counts[depth, RX] > counts[length, RX])
-                or (ry + widths[length, RY] > limits[1] and counts[depth, RY] > counts[length, RY])
-                or (rt + widths[length, RT] > limits[2] and counts[depth, RT] > counts[length, RT])
-                or (counts[depth, X] > counts[length, X] and _is_cut(columns, x, widths[length, X]))
-                or (counts[depth, Y] > counts[length, Y] and _is_cut(rows, y, widths[length, Y]))
-            )
-        if emit or length == depth:
+                if trie[node, _HALVES + half] == _UNKNOWN:
+                    trie, nodes = _half(
+                        trie, nodes, node, half, axes[length] >= RX, x_ranges, y_range, columns, rows, limits,
+                        bits, digits, last,
+                    )  # fmt: skip
+            low, high = trie[node, _HALVES], trie[node, _HALVES + 1]
+            # Split where that sheds something further down, or where one half is empty, which is free.
+            useful = trie[x, _USEFUL] | trie[y, _USEFUL] | trie[t, _USEFUL]
+            emit = low >= 0 and high >= 0 and not useful
+        if emit:
             if size == len(found):
-                grown = np.empty((2 * size, 7), dtype=np.int64)
+                grown = np.empty((4 * size, 5), dtype=np.int64)
                 grown[:size] = found
                 found = grown
-            found[size, 0], found[size, 1] = start, length
-            found[size, 2], found[size, 3] = x, y
-            found[size, 4], found[size, 5], found[size, 6] = rx, ry, rt
+            found[size, _START], found[size, _LENGTH] = start, length
+            found[size, _NODES], found[size, _NODES + 1], found[size, _NODES + 2] = x, y, t
             size += 1
-            leaves += 1 << (digits - length)
             continue
-        if keep == 3:
-            stack[top, _KIND], stack[top, _FOUND], stack[top, _LEAVES] = _LEAVE, size, leaves
-            top += 1
-        for half in (1, 0):
-            if keep >> half & 1:
-                stack[top, _KIND] = _ENTER
-                stack[top, _START] = start + (half << (digits - length - 1))
-                stack[top, _LENGTH] = length + 1
-                stack[top, _PLACE + X], stack[top, _PLACE + Y] = x, y
-                stack[top, _PLACE + RX], stack[top, _PLACE + RY], stack[top, _PLACE + RT] = rx, ry, rt
-                stack[top, _PLACE + axes[length]] += half * widths[length + 1, axes[length]]
+        for half in range(1, -1, -1):
+            child = high if half else low
+            if child >= 0:
+                stack[top, _START], stack[top, _LENGTH] = start + (half << (leaf - length - 1)), length + 1
+                stack[top, _NODES], stack[top, _NODES + 1], stack[top, _NODES + 2] = x, y, t
+                stack[top, _NODES + axis] = child
                 top += 1
-    return _measure(found[:size], x_ranges, y_range, limits, bits, widths, columns, rows)
+    return _columns(found[:size], trie)
 
 
 @jit
@@ -181,61 +235,47 @@ def restrict(
     limits: Ints,
     bits: Ints,
     axes: Ints,
-    widths: Ints,
+    counts: Ints,
 ) -> tuple[Ints, Ints, Ints, Ints]:
     """The same columns for the parts of a query in given cells; cells without a point of it are left out."""
     columns, rows = _profiles(x_ranges, bits[0]), _profiles(y_range, bits[1])
-    cells = np.zeros((len(starts), 7), dtype=np.int64)
+    digits = counts[len(axes)]
+    trie = _roots(x_ranges, y_range, columns, rows, limits, bits, digits, digits)
+    nodes = 3
+    found = np.empty((len(starts), 5), dtype=np.int64)
+    size = 0
     for i in range(len(starts)):
-        cells[i, 0], cells[i, 1] = starts[i], lengths[i]
+        found[size, _START], found[size, _LENGTH] = starts[i], lengths[i]
+        found[size, _NODES], found[size, _NODES + 1], found[size, _NODES + 2] = 0, 1, 2
+        holds = trie[0, _POINTS] > 0 and trie[1, _POINTS] > 0
         for digit in range(lengths[i]):
-            if starts[i] >> (len(axes) - 1 - digit) & 1:
-                cells[i, 2 + axes[digit]] += widths[digit + 1, axes[digit]]
-    starts, lengths, boxes, points = _measure(cells, x_ranges, y_range, limits, bits, widths, columns, rows)
-    kept = 0
-    for i in range(len(starts)):
-        if points[i] > 0:
-            starts[kept], lengths[kept], points[kept] = starts[i], lengths[i], points[i]
-            boxes[kept] = boxes[i]
-            kept += 1
-    return starts[:kept], lengths[:kept], boxes[:kept], points[:kept]
+            if not holds:
+                break
+            half = starts[i] >> (len(axes) - 1 - digit) & 1
+            is_rank = axes[digit] >= RX
+            axis = axes[digit] - RX if is_rank else axes[digit]
+            node = found[size, _NODES + axis]
+            if trie[node, _HALVES + half] == _UNKNOWN:
+                trie, nodes = _half(
+                    trie, nodes, node, half, is_rank, x_ranges, y_range, columns, rows, limits, bits, digits,
+                    digits,
+                )  # fmt: skip
+            found[size, _NODES + axis] = trie[node, _HALVES + half]
+            holds = found[size, _NODES + axis] >= 0
+        size += holds
+    return _columns(found[:size], trie)
 
 
 @jit
-def _measure(
-    found: Ints,
-    x_ranges: Ints,
-    y_range: Ints,
-    limits: Ints,
-    bits: Ints,
-    widths: Ints,
-    columns: Ints,
-    rows: Ints,
-) -> tuple[Ints, Ints, Ints, Ints]:
-    """Clipped boxes and exact points of the cells found."""
+def _columns(found: Ints, trie: Ints) -> tuple[Ints, Ints, Ints, Ints]:
+    """Starts, lengths, clipped boxes and points of the cells found."""
     size = len(found)
     starts, lengths = np.empty(size, dtype=np.int64), np.empty(size, dtype=np.int64)
     boxes, points = np.empty((size, 4), dtype=np.int64), np.empty(size, dtype=np.int64)
     for i in range(size):
-        starts[i], lengths[i] = found[i, 0], found[i, 1]
-        length, x, y, rx, ry, rt = lengths[i], found[i, 2], found[i, 3], found[i, 4], found[i, 5], found[i, 6]
-        high = min(rx + widths[length, RX], limits[0])
-        across, parts = 0, 0
-        for row in range(len(columns)):
-            part = _count(columns, row, bits[0], x, widths[length, X], rx, high)
-            across += part
-            # By place, not by points: the clipped box must not depend on the resolution.
-            if x_ranges[row, 0] < (x + widths[length, X]) << bits[0] and x_ranges[row, 1] > x << bits[0]:
-                parts |= 1 << row
-        high = min(ry + widths[length, RY], limits[1])
-        down = _count(rows, 0, bits[1], y, widths[length, Y], ry, high)
-        points[i] = across * down * max(min(rt + widths[length, RT], limits[2]) - rt, 0)
-        if parts == 3:
-            boxes[i, 0], boxes[i, 1] = x_ranges[0, 0], x_ranges[1, 1] + (widths[0, X] << bits[0])
-        else:
-            row = parts >> 1
-            boxes[i, 0] = max(x_ranges[row, 0], x << bits[0])
-            boxes[i, 1] = min(x_ranges[row, 1], (x + widths[length, X]) << bits[0])
-        boxes[i, 2] = max(y_range[0, 0], y << bits[1])
-        boxes[i, 3] = min(y_range[0, 1], (y + widths[length, Y]) << bits[1])
+        starts[i], lengths[i] = found[i, _START], found[i, _LENGTH]
+        x, y, t = found[i, _NODES], found[i, _NODES + 1], found[i, _NODES + 2]
+        boxes[i, 0], boxes[i, 1] = trie[x, _LOW], trie[x, _HIGH]
+        boxes[i, 2], boxes[i, 3] = trie[y, _LOW], trie[y, _HIGH]
+        points[i] = trie[x, _POINTS] * trie[y, _POINTS] * trie[t, _POINTS]
     return starts, lengths, boxes, points
