@@ -12,10 +12,10 @@ from sensorgrid.benchmarks.workloads import boxes as random_boxes
 from sensorgrid.index.cell import Cell, parse_cells
 from sensorgrid.index.decompose import Fragments, decompose_box, restrict
 from sensorgrid.index.enclosing import enclosing
-from sensorgrid.index.gbd_tree import Entry, GbdTree, PagedTree, ReferenceTree
+from sensorgrid.index.gbd_tree import GbdTree, PagedTree, ReferenceTree
 from sensorgrid.index.gbd_tree.pages import GROUP, LISTED, PAGE
 from sensorgrid.index.layout import layout_of
-from sensorgrid.model.errors import DuplicateEntryError, GridError, MissingEntryError
+from sensorgrid.model.errors import CellError, DuplicateEntryError, GridError, MissingEntryError
 from sensorgrid.model.grid import ORDER_2D
 
 GRID = Grid(shape=(64, 32), resolution_bits=2, region_digits=4)
@@ -100,7 +100,9 @@ class Histories(RuleBasedStateMachine):
         (nx, ny), full = self.grid.shape, 1 << np.array(self.grid.resolution_bits)
         x0, y0 = rng.integers(0, nx, count), rng.integers(0, ny, count)
         boxes = np.stack([x0, x0 + rng.integers(1, nx + 1, count), y0, rng.integers(y0 + 1, ny + 1)], axis=1)
-        owners = rng.permutation(1000)[:count] + 10 * seed
+        # Owners in any order, small or huge; now and then one twice.
+        owners = rng.permutation(1000)[:count] + 10 * seed + (seed % 3 == 0) * 2**61
+        boxes[-1], owners[-1] = (boxes[0], owners[0]) if seed % 7 == 0 else (boxes[-1], owners[-1])
         batch = boxes.astype(np.int32), owners, rng.integers(1, full + 1, (count, 3))
         try:
             self.plain.insert_boxes(*batch)
@@ -116,7 +118,7 @@ class Histories(RuleBasedStateMachine):
         if self.boxes:
             batch = self.boxes.pop(data.draw(st.integers(0, len(self.boxes) - 1)))
             part = data.draw(st.integers(0, len(batch[0])))
-            for piece in ([column[:part] for column in batch], [column[part:] for column in batch]):
+            for piece in ([column[:part] for column in batch[:2]], [column[part:] for column in batch[:2]]):
                 self.plain.remove_boxes(*piece)
                 self.fast.remove_boxes(*piece)
 
@@ -254,6 +256,9 @@ def test_a_batch_with_one_bad_entry_changes_nothing(tree: GbdTree) -> None:
     tree.insert_boxes(boxes, np.array([1, 2, 3]))
     before = list(tree)
 
+    both = np.array([[1, 1, 1], [4, 4, 4]])
+    with pytest.raises(DuplicateEntryError, match="found it twice"):
+        tree.insert_boxes(rows(Box(8, 9, 8, 9), Box(8, 9, 8, 9)), np.array([4, 4]), both)
     with pytest.raises(DuplicateEntryError, match="owner 2, box \\[1, 9, 1, 9\\]: found it stored"):
         tree.insert_boxes(boxes, np.array([7, 2, 8]))
     with pytest.raises(DuplicateEntryError):
@@ -423,5 +428,36 @@ def test_a_box_is_stored_under_the_smallest_spatial_cell_around_it(data: st.Data
             assert not (inside_x and half.y0 <= box.y0 < box.y1 <= half.y1)
 
 
-def test_entries_are_values() -> None:
-    assert Entry(Cell(1), 1, Box(0, 1, 0, 1), 5) == Entry(Cell(1), 1, Box(0, 1, 0, 1), 5)
+@pytest.mark.parametrize("largest", [10**5, 2**62])
+def test_owners_in_any_order_and_of_any_size(largest: int) -> None:
+    grid, rng = Grid(order=ORDER_2D), np.random.default_rng(5)
+    stored = random_boxes("hotspot", 4_000, grid, rng)
+    owners = rng.choice(largest, 4_000, replace=False) if largest < 2**30 else rng.integers(0, largest, 4_000)
+    at_once, in_parts = PagedTree(grid), PagedTree(grid)
+
+    at_once.insert_boxes(stored, owners)
+    for start in range(0, 4_000, 1_000):
+        in_parts.insert_boxes(stored[start : start + 1_000], owners[start : start + 1_000])
+
+    check_pages(at_once)
+    check_pages(in_parts)
+    assert list(in_parts) == list(at_once)
+    assert at_once.overlaps(Box(0, 4096, 0, 2048)).tolist() == sorted(owners.tolist())
+
+
+def test_a_grid_too_large_for_the_short_sort() -> None:
+    """Keys and places do not fit one word any more: another sort takes over."""
+    grid = Grid(shape=(2**21, 2**20), resolution_bits=(1, 1, 0), order=ORDER_2D)
+    rng = np.random.default_rng(6)
+    stored = random_boxes("uniform", 2_000, grid, rng)
+    tree = PagedTree(grid)
+
+    tree.insert_boxes(stored, np.arange(2_000))
+
+    check_pages(tree)
+    assert tree.overlaps(Box(0, 2**21, 0, 2**20)).tolist() == list(range(2_000))
+
+
+def test_a_cell_that_the_grid_does_not_have_is_refused(tree: GbdTree) -> None:
+    with pytest.raises(CellError, match="expected at most"):
+        tree.count(Cell.parse("0" * 30))

@@ -28,7 +28,10 @@ NAN = float("nan")
         ({"resolution_bits": (4, 4)}, "whole numbers"),
         ({"shape": (8, 64)}, "at least one block"),
         ({"shape": (16, 64)}, "expected two or more"),
-        ({"shape": (2**30, 2**30)}, "at most 46 digits"),
+        ({"shape": (2**23, 64)}, "each up to 4194304"),
+        ({"shape": (2**22, 2**22)}, "at most 42 digits"),
+        ({"extent": (350, 0, 370, 10)}, "longitudes in"),
+        ({"attributes": ("a", "a")}, "each once"),
         ({"shape": 4096}, "expected two powers of two"),
         ({"shape": (64.0, 32.0)}, "expected two powers of two"),
         ({"extent": "abcd"}, "expected four finite numbers"),
@@ -258,3 +261,36 @@ def test_a_box_that_cannot_be_is_refused(sides: tuple[int, int, int, int]) -> No
 
 def test_a_tick_may_be_given_as_a_timedelta() -> None:
     assert Grid(tick=timedelta(minutes=10)) == Grid(tick=600)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("west", [-180.0, -179.9, 0.0, -0.1, 10.3])
+@given(data=st.data())
+def test_two_boxes_around_the_earth_share_every_point_between_them(west: float, data: st.DataObject) -> None:
+    """Borders within a rounding error of a point, of the extent, of each other."""
+    grid = Grid(extent=(west, -90, west + 360, 90), shape=(64, 32), resolution_bits=2)
+    borders = []
+    for _ in range(2):
+        border = west + data.draw(st.integers(0, 128)) * 360 / 128 - 360 * data.draw(st.booleans())
+        for _ in range(data.draw(st.integers(0, 2))):
+            border = float(np.nextafter(border, data.draw(st.sampled_from([-1e3, 1e3]))))
+        borders.append(border)
+    a, b = borders
+    found: list[int] = []
+
+    for box in ((a, -90, b, 90), (b, -90, a, 90)):
+        try:
+            found += [i % 64 for part in [grid.box_of(box)] for i in range(part.x0, part.x1)]
+        except QueryError as error:
+            assert "no grid point" in str(error) or abs(a - b) > 360  # noqa: PT017
+            if "no grid point" not in str(error):
+                return
+
+    if a != b and abs(a - b) % 360 > 1e-9:
+        assert sorted(found) == list(range(64))
+
+
+def test_a_grid_may_start_anywhere_and_still_close() -> None:
+    assert Grid(extent=(152.05, -90, 512.05, 90)).wraps
+    assert Grid(extent=(-207.95, -90, 152.05, 90)).wraps
+    with pytest.raises(GridError, match="at most 360 degrees"):
+        Grid(extent=(0, -90, 361, 90))

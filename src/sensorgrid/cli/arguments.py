@@ -37,14 +37,14 @@ def read_grid(
 ) -> Grid:
     """The grid that the options describe."""
     width, _, height = shape.partition("x")
-    if not (width.isdigit() and height.isdigit()):
+    if not (shape.isascii() and width.isdigit() and height.isdigit()):
         raise ArgumentError(f"--shape: found {shape!r}, expected points along x and y such as 4096x2048")
     if order not in ORDERS:
         raise ArgumentError(f"--dimensions: found {order!r}, expected one of {', '.join(ORDERS)}")
     if coordinates == "planar" and extent is None:
         raise ArgumentError("--coordinates planar: found no --extent, expected one such as 0,0,12800,6400")
     per_axis = numbers("--resolution-bits", bits, "one or three whole numbers such as 4 or 4,4,6", (1, 3))
-    if any(b != int(b) for b in per_axis):
+    if not all(b.is_integer() for b in per_axis):
         raise ArgumentError(f"--resolution-bits: found {bits!r}, expected whole numbers")
     box: Any = (
         (-180, -90, 180, 90) if extent is None else numbers("--extent", extent, "four numbers W,S,E,N", (4,))

@@ -149,15 +149,13 @@ class Cell:
         self._check(grid)
         layout = layout_of(grid)
         starts = [0] * 5
-        left = list(layout.axis_digits)
-        place = self.length
-        for axis in layout.axes[: self.length]:
-            place -= 1
-            left[axis] -= 1
-            starts[axis] |= (self.code >> place & 1) << left[axis]
-        x, y, rx, ry, rt = starts
-        a, b, c, d, e = left
-        return Geometry((x, y, rx, ry, rt), (1 << a, 1 << b, 1 << c, 1 << d, 1 << e))
+        code, length = self.code, self.length
+        for place in layout.places[:length]:
+            # (axis, digits of the axis that follow): only digits that are 1 move the start.
+            length -= 1
+            if code >> length & 1:
+                starts[place[0]] += place[1]
+        return Geometry(tuple(starts), layout.width_rows[self.length])  # type: ignore[arg-type]
 
     def box(self, grid: Grid) -> Box:
         """The box in which its points lie, strides left aside."""

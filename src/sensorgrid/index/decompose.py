@@ -18,7 +18,7 @@ import numpy.typing as npt
 from sensorgrid.index.cell import Cell, CellSlices
 from sensorgrid.index.descent import descend
 from sensorgrid.index.descent import restrict as cut
-from sensorgrid.index.layout import RT, RX, RY, layout_of
+from sensorgrid.index.layout import RT, RX, RY, X, Y, layout_of
 from sensorgrid.model.box import Box
 from sensorgrid.model.errors import CellError
 from sensorgrid.model.grid import Grid
@@ -42,10 +42,14 @@ class Fragment:
     """wanted points in one period of 2^t-bits ticks"""
 
     def slices(self, grid: Grid) -> tuple[CellSlices, ...]:
-        """The wanted points as disjoint strided slices: one, unless the depth cut a resolution short."""
+        """The wanted points as disjoint strided slices.
+
+        Mostly one; more where the depth cut a resolution short, or on both sides of the date line.
+        """
         starts, lengths = self.cell.geometry(grid)
         kx, ky, kt = grid.resolution_bits
-        inside = self.cell.box(grid)
+        left, right = starts[X] << kx, starts[X] + lengths[X] << kx
+        lower, upper = starts[Y] << ky, starts[Y] + lengths[Y] << ky
         strides = [
             strides_of(starts[axis], min(starts[axis] + lengths[axis], limit), bits)
             for axis, limit, bits in zip((RX, RY, RT), self.limits, (kx, ky, kt), strict=True)
@@ -53,8 +57,8 @@ class Fragment:
         return tuple(
             CellSlices(sy.slice(y0, y1), sx.slice(x0, x1), (st.offset, st.stride))
             for box in grid.plain_boxes(self.box)
-            for x0, x1 in [(max(box.x0, inside.x0), min(box.x1, inside.x1))]
-            for y0, y1 in [(max(box.y0, inside.y0), min(box.y1, inside.y1))]
+            for x0, x1 in [(max(box.x0, left), min(box.x1, right))]
+            for y0, y1 in [(max(box.y0, lower), min(box.y1, upper))]
             for sx in strides[0]
             for sy in strides[1]
             for st in strides[2]
@@ -137,6 +141,7 @@ def decompose(query: Query, grid: Grid, depth: int | None = None) -> Fragments:
 
 def decompose_box(box: Box, limits: tuple[int, int, int], grid: Grid, depth: int | None = None) -> Fragments:
     """The same for a box by index and the number of ranks along x, y and t."""
+    grid.check_box(box)
     layout = layout_of(grid)
     depth = layout.digits if depth is None else depth
     if not isinstance(depth, SupportsIndex) or depth < 0:

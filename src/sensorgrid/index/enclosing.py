@@ -10,10 +10,11 @@ a main split, which ends up in ε however small it is. So the key by which entri
   doubled. Everything below the cell lies in (2 start, 2 stop), so a subtree is one run of entries, and no
   cell above it falls into that run; the lowest set bit tells the length, so no bits are spent on that.
 * Among the entries of one cell, those of like size that begin close together are stored close together, as
-  the *size* (in octaves below the cell's) and the *corner* (its next digits in the tree) say. So pages of
+  the *size* (in octaves below the cell's) and the *corner* (its next digits in Z-order) say. So pages of
   entries have tight bounds, wherever a box happens to cross a split.
 """
 
+from dataclasses import replace
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -25,7 +26,7 @@ from sensorgrid.index.decompose import Fragment
 from sensorgrid.index.jit import jit
 from sensorgrid.index.layout import X, Y, layout_of
 from sensorgrid.model.box import Box
-from sensorgrid.model.grid import Grid
+from sensorgrid.model.grid import ORDER_2D, Grid
 from sensorgrid.model.resolution import count_points
 
 CORNER_BITS = 12
@@ -45,6 +46,12 @@ class KeyTables(NamedTuple):
     """[block]: see Layout"""
     spread_y: Ints
     """[block]: see Layout"""
+    corner_x: Ints
+    """[block]: the digits of a block's x in Z-order, x and y in turn and nothing between them"""
+    corner_y: Ints
+    """[block]: likewise for y"""
+    spatial: Bytes
+    """[length]: spatial digits of a cell that are still to come below it"""
     depth_x: Bytes
     """[exclusive or of two blocks]: depth to which they share a cell, as far as x is concerned"""
     depth_y: Bytes
@@ -79,11 +86,15 @@ def key_tables(grid: Grid) -> KeyTables:
         depths.append(np.array(longest, dtype=np.int8))
     sides = [layout.widths[:, axis] << grid.resolution_bits[axis] for axis in (X, Y)]
     longer = np.log2(np.maximum(*sides)).astype(np.int8)
-    points = np.arange(2 * max(grid.shape) + 1)
+    points = np.arange(max(grid.shape) + 1)
     logarithms = np.ceil(np.log2(np.maximum(points, 1))).astype(np.int8)
+    alone = layout_of(replace(grid, order=ORDER_2D, region_digits=0))
     return KeyTables(
         spread_x=layout.spread_x,
         spread_y=layout.spread_y,
+        corner_x=alone.spread_x,
+        corner_y=alone.spread_y,
+        spatial=(layout.counts[-1, :2].sum() - layout.counts[:, :2].sum(axis=1)).astype(np.int8),
         depth_x=depths[0],
         depth_y=depths[1],
         size_shifts=longer,
@@ -111,13 +122,13 @@ def enclosing(box: Box, limits: tuple[int, int, int], grid: Grid) -> Fragment:
 
 @jit
 def key_of(
-    start: int, length: int, x0: int, x1: int, y0: int, y1: int, corner: int, digits: int,
-    size_shifts: Bytes, logarithms: Bytes,
+    start: int, length: int, side: int, corner: int, digits: int, spatial: Bytes, size_shifts: Bytes,
+    logarithms: Bytes,
 ) -> int:  # fmt: skip
-    """The key of an entry; `corner` is the leaf ID of the box's lower corner."""
-    below = digits - length
-    number = start << 1 | 1 << below
-    size = min(max(size_shifts[length] - logarithms[max(x1 - x0, y1 - y0)], 0), (1 << SIZE_BITS) - 1)
+    """The key of an entry; `side` is the longer one of its box, `corner` the Z-order of its lower corner."""
+    number = start << 1 | 1 << (digits - length)
+    size = min(max(size_shifts[length] - logarithms[side], 0), (1 << SIZE_BITS) - 1)
+    below = spatial[length]
     corner &= (1 << below) - 1
     corner = corner >> (below - CORNER_BITS) if below >= CORNER_BITS else corner << (CORNER_BITS - below)
     return int(number << DETAIL_BITS | size << CORNER_BITS | corner)
@@ -125,35 +136,39 @@ def key_of(
 
 @jit
 def box_keys(
-    boxes: Boxes, spread_x: Ints, spread_y: Ints, depth_x: Bytes, depth_y: Bytes, size_shifts: Bytes,
-    logarithms: Bytes, digits: int, columns: int, kx: int, ky: int,
+    boxes: Boxes, spread_x: Ints, spread_y: Ints, corner_x: Ints, corner_y: Ints, spatial: Bytes,
+    depth_x: Bytes, depth_y: Bytes, size_shifts: Bytes, logarithms: Bytes, digits: int, columns: int, kx: int,
+    ky: int,
 ) -> Ints:  # fmt: skip
     """The keys of many boxes, each under the cell that encloses it; takes the fields of `KeyTables`."""
     keys = np.empty(len(boxes), np.int64)
     for i in range(len(boxes)):
         x0, x1, y0, y1 = boxes[i, 0], boxes[i, 1], boxes[i, 2], boxes[i, 3]
         x, y = x0 >> kx, y0 >> ky
-        corner = spread_x[x] | spread_y[y]
         length = 0
         if x1 <= columns:  # a box across the date line lies in both halves of the grid
             length = min(depth_x[x ^ (x1 - 1) >> kx], depth_y[y ^ (y1 - 1) >> ky])
         below = digits - length
-        start = corner >> below << below
-        keys[i] = key_of(start, length, x0, x1, y0, y1, corner, digits, size_shifts, logarithms)
+        start = (spread_x[x] | spread_y[y]) >> below << below
+        corner = corner_x[x] | corner_y[y]
+        keys[i] = key_of(
+            start, length, max(x1 - x0, y1 - y0), corner, digits, spatial, size_shifts, logarithms
+        )
     return keys
 
 
 @jit
 def fragment_keys(
-    starts: Ints, lengths: Ints, boxes: Boxes, spread_x: Ints, spread_y: Ints, depth_x: Bytes,
-    depth_y: Bytes, size_shifts: Bytes, logarithms: Bytes, digits: int, columns: int, kx: int, ky: int,
+    starts: Ints, lengths: Ints, boxes: Boxes, spread_x: Ints, spread_y: Ints, corner_x: Ints, corner_y: Ints,
+    spatial: Bytes, depth_x: Bytes, depth_y: Bytes, size_shifts: Bytes, logarithms: Bytes, digits: int,
+    columns: int, kx: int, ky: int,
 ) -> Ints:  # fmt: skip
     """The keys of boxes under given cells; takes the fields of `KeyTables`."""
     keys = np.empty(len(boxes), np.int64)
     for i in range(len(boxes)):
-        x0, x1, y0, y1 = boxes[i, 0], boxes[i, 1], boxes[i, 2], boxes[i, 3]
-        corner = spread_x[x0 >> kx] | spread_y[y0 >> ky]
-        keys[i] = key_of(starts[i], lengths[i], x0, x1, y0, y1, corner, digits, size_shifts, logarithms)
+        side = max(boxes[i, 1] - boxes[i, 0], boxes[i, 3] - boxes[i, 2])
+        corner = corner_x[boxes[i, 0] >> kx] | corner_y[boxes[i, 2] >> ky]
+        keys[i] = key_of(starts[i], lengths[i], side, corner, digits, spatial, size_shifts, logarithms)
     return keys
 
 

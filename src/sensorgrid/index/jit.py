@@ -47,6 +47,7 @@ def _folder() -> str | None:
             others = sorted(home.iterdir(), key=lambda path: path.stat().st_mtime, reverse=True)
             for old in others[_FOLDERS_KEPT:]:
                 shutil.rmtree(old, ignore_errors=True)
+        os.utime(folder)  # in use
         return str(folder) if os.access(folder, os.W_OK) else None
     except (OSError, RuntimeError):  # read-only, or a user without a home
         return None

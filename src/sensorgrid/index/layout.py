@@ -31,6 +31,10 @@ class Layout:
     """the axis that each digit halves"""
     axis_digits: tuple[int, int, int, int, int]
     """how many digits each axis has in the grid, whether the order uses them or not"""
+    places: tuple[tuple[int, int], ...]
+    """for each digit, its axis and how many blocks or ranks a 1 there moves the start"""
+    width_rows: tuple[tuple[int, int, int, int, int], ...]
+    """`widths` as plain numbers"""
     axes_array: npt.NDArray[np.int64]
     """the same for compiled code"""
     counts: npt.NDArray[np.int64]
@@ -59,13 +63,17 @@ def layout_of(grid: Grid) -> Layout:
     for place, axis in enumerate(axes):
         counts[place + 1] = counts[place]
         counts[place + 1, axis] += 1
+    widths = 1 << (np.array(total, dtype=np.int64) - counts)
+    width_rows = tuple((int(a), int(b), int(c), int(d), int(e)) for a, b, c, d, e in widths)
     leading = next((i for i, axis in enumerate(axes) if axis > Y), len(axes))
     return Layout(
         axes=axes,
+        places=tuple((axis, width_rows[place + 1][axis]) for place, axis in enumerate(axes)),
+        width_rows=width_rows,
         axes_array=np.array(axes, dtype=np.int64),
         axis_digits=total,
         counts=counts,
-        widths=1 << (np.array(total, dtype=np.int64) - counts),
+        widths=widths,
         spread_x=_spread(axes, X, total[X]),
         spread_y=_spread(axes, Y, total[Y]),
         spatial_digits=leading,

@@ -31,8 +31,8 @@ class CellError(SensorGridError, ValueError):
 
 
 class DuplicateEntryError(SensorGridError, ValueError):
-    """An entry (cell, key) that the index already holds."""
+    """An entry (cell, owner, box) that the index already holds."""
 
 
 class MissingEntryError(SensorGridError, KeyError):
-    """An entry (cell, key) that the index does not hold."""
+    """An entry (cell, owner, box) that the index does not hold."""

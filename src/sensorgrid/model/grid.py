@@ -38,10 +38,13 @@ ORDER_4D: tuple[Dimension, ...] = ("x", "y", "res_xy", "res_t")
 ORDER_5D: tuple[Dimension, ...] = ("x", "y", "res_x", "res_y", "res_t")
 """With a resolution per axis, as the relays paper's query model wants it: the product's order."""
 
-DIGITS_MAX = 46
-"""Digits of a cell: with the 17 bits that an index adds, its keys still fit a signed 64-bit integer."""
+POINTS_MAX = 1 << 22
+"""Points along an axis: ten metres on the equator."""
+DIGITS_MAX = 42
+"""Digits of a cell: index keys, and the points of two million queries for everything, fit 64 bits."""
 BITS_MAX = 10
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_CLOSE = 1e-9
 
 ATTRIBUTES = (
     "air_temperature",
@@ -140,15 +143,21 @@ class Grid:
             raise GridError(f"extent: found {extent}, expected west < east and south < north")
         if self.coordinates not in ("lonlat", "planar"):
             raise GridError(f"coordinates: found {self.coordinates!r}, expected 'lonlat' or 'planar'")
-        if self.coordinates == "lonlat" and (east - west > 360 or south < -90 or north > 90):
+        if self.coordinates == "lonlat":
+            if abs(east - west - 360) < _CLOSE:  # all around, whatever the rounding of its borders
+                object.__setattr__(self, "extent", (west, south, west + 360, north))
+            elif east - west > 360 or max(abs(west), abs(east)) > 360 or south < -90 or north > 90:
+                raise GridError(
+                    f"extent: found {extent}, expected longitudes in [-360, 360], at most 360 degrees of"
+                    " them, and latitudes in [-90, 90]; other coordinates need coordinates='planar'"
+                )
+        if len(shape) != 2 or not all(0 < n <= POINTS_MAX and n & (n - 1) == 0 for n in shape):
             raise GridError(
-                f"extent: found {extent}, expected at most 360 degrees of longitude and latitudes in"
-                " [-90, 90]; other coordinates need coordinates='planar'"
+                f"shape: found {shape}, expected two powers of two (points along x, along y), each up to"
+                f" {POINTS_MAX}"
             )
-        if len(shape) != 2 or not all(_is_int(n) and n > 0 and n & (n - 1) == 0 for n in shape):
-            raise GridError(f"shape: found {shape}, expected two powers of two (points along x, along y)")
-        if not (isfinite(self.tick) and self.tick > 0):
-            raise GridError(f"tick: found {self.tick}, expected a positive number of seconds")
+        if not (isfinite(self.tick) and self.tick >= 1e-6):
+            raise GridError(f"tick: found {self.tick}, expected a positive number of seconds, at least 1e-6")
 
     def _check_numbering(self) -> None:
         bits, order = self.resolution_bits, self.order
@@ -182,13 +191,14 @@ class Grid:
             raise GridError(f"region_digits: found {self.region_digits}, expected a whole number >= 0")
         if not (_is_int(self.value_bytes) and self.value_bytes > 0):
             raise GridError(f"value_bytes: found {self.value_bytes}, expected a whole number > 0")
-        if not self.attributes or not all(isinstance(n, str) and n for n in self.attributes):
-            raise GridError(f"attributes: found {self.attributes}, expected one or more names")
+        names = self.attributes
+        if not names or not all(isinstance(n, str) and n for n in names) or len(set(names)) < len(names):
+            raise GridError(f"attributes: found {names}, expected one or more names, each once")
 
     @property
     def wraps(self) -> bool:
         """Whether the grid closes around the earth, so that its last column borders on its first."""
-        return self.coordinates == "lonlat" and self.extent[2] - self.extent[0] == 360
+        return self.coordinates == "lonlat" and self.extent[2] == self.extent[0] + 360
 
     @property
     def spacing(self) -> tuple[float, float]:
@@ -254,20 +264,69 @@ class Grid:
         A box without width (west = east) asks for the column that holds that coordinate, likewise for rows:
         the way to ask for one point. With west > east the box crosses the date line.
         """
-        if len(bbox) != 4:
-            raise QueryError(f"bbox: found {bbox}, expected four numbers west, south, east, north")
-        west, south, east, north = self._inside(bbox)
-        nx = self.shape[0]
-        x0, x1 = _range(west, east, self.extent[0], self.spacing[0], nx, wraps=self.wraps)
-        y0, y1 = _range(south, north, self.extent[1], self.spacing[1], self.shape[1], wraps=False)
+        if len(bbox) != 4 or not all(map(isfinite, bbox)):
+            raise QueryError(f"bbox: found {bbox}, expected four finite numbers west, south, east, north")
+        west, south, east, north = bbox
+        if south < self.extent[1] or north > self.extent[3]:
+            raise self._outside(bbox)
+        x0, x1 = self._columns(west, east, bbox)
+        y0, y1 = _edge(south, self.extent[1], self.spacing[1]), _edge(north, self.extent[1], self.spacing[1])
+        if west == east:
+            x0 = self.index_of(west, self.extent[1])[0]
+            x1 = x0 + 1
+        if south == north:
+            y0 = min(floor((south - self.extent[1]) / self.spacing[1]), self.shape[1] - 1)
+            y1 = y0 + 1
         for axis, low, high, spacing in (("x", x0, x1, self.spacing[0]), ("y", y0, y1, self.spacing[1])):
             if low >= high:
                 raise QueryError(
                     f"bbox {bbox}: found no grid point along {axis}, expected a width of at least the"
                     f" spacing {spacing:g}, or 0 for the one point at that coordinate"
                 )
-        shift = x0 // nx * nx if self.wraps else 0
-        return Box(x0 - shift, x1 - shift, y0, y1)
+        return Box(x0, x1, y0, y1)
+
+    def _columns(self, west: float, east: float, bbox: Bbox) -> tuple[int, int]:
+        """Columns between two borders.
+
+        Each border alone decides which column comes next, by the same arithmetic on the number that was
+        given. So of two boxes that share it, exactly one gets the point on or near it.
+        """
+        nx, (low, _, high, _), spacing = self.shape[0], self.extent, self.spacing[0]
+        if self.coordinates == "planar":
+            if west > east:
+                raise QueryError(f"bbox: found west {west} > east {east}, expected west <= east on a plane")
+            if west < low or east > high:
+                raise self._outside(bbox)
+            return _edge(west, low, spacing), _edge(east, low, spacing)
+        width = east - west if east >= west else east - west + 360
+        if max(abs(west), abs(east)) > 720 or not 0 <= width <= 360:
+            raise QueryError(
+                f"bbox: found {bbox}, expected longitudes in [-720, 720] and at most 360 degrees of them"
+            )
+        if not self.wraps:
+            west, east = (self._longitude(v) for v in (west, east))
+            if west > high or east > high or west > east:
+                raise self._outside(bbox)
+            return _edge(west, low, spacing), _edge(east, low, spacing)
+        if width == 360:
+            return 0, nx
+        x0, x1 = (_edge(self._longitude(v), low, spacing) % nx for v in (west, east))
+        # The same column twice: a box too narrow for a point, or one that leaves out too little for one.
+        return x0, x1 + nx * (x1 < x0 or (x1 == x0 and width > 180))
+
+    def _longitude(self, x: float) -> float:
+        """A longitude in the extent's own range, if it is not there already."""
+        west, _, east, _ = self.extent
+        return x if west <= x <= east else west + (x - west) % 360
+
+    def _outside(self, bbox: Bbox) -> QueryError:
+        return QueryError(f"bbox: found {bbox}, expected a box inside the grid's extent {self.extent}")
+
+    def check_box(self, box: Box) -> None:
+        """Refuse a box that is not on this grid."""
+        nx, ny = self.shape
+        if box.x0 >= nx or box.x1 > (box.x0 + nx if self.wraps else nx) or box.y1 > ny:
+            raise GridError(f"{box}: expected a box on the grid of {nx} × {ny} points")
 
     def plain_boxes(self, box: Box) -> tuple[Box, ...]:
         """The box itself, or its two parts on either side of the date line."""
@@ -277,7 +336,10 @@ class Grid:
         return Box(box.x0, nx, box.y0, box.y1), Box(0, box.x1 - nx, box.y0, box.y1)
 
     def bbox_of(self, box: Box) -> Bbox:
-        """The bounding box around the areas of a box's points; `box_of` gives the box back."""
+        """The bounding box around the areas of a box's points.
+
+        `box_of` gives the box back, but for one around the earth, which then starts at column 0.
+        """
         (dx, dy), (west, south) = self.spacing, self.extent[:2]
         around = box.x1 - box.x0 == self.shape[0]
         x0, x1 = (0, self.shape[0]) if around else (box.x0, box.x1 - self.shape[0] * (box.x1 > self.shape[0]))
@@ -300,31 +362,6 @@ class Grid:
         # A tick of 0.1 s means a tenth of a second, not the binary fraction nearest to it.
         return Fraction(str(self.tick)) * 1_000_000
 
-    def _inside(self, bbox: Bbox) -> Bbox:
-        """The box in the extent's own coordinates, with east counted on past the date line."""
-        west, south, east, north = bbox
-        low_x, low_y, high_x, high_y = self.extent
-        outside = QueryError(f"bbox: found {bbox}, expected a box inside the grid's extent {self.extent}")
-        if self.coordinates == "lonlat":
-            width = east - west if east >= west else east - west + 360
-            if not (-360 <= west <= 360 and -360 <= east <= 360 and width <= 360):
-                raise QueryError(
-                    f"bbox: found {bbox}, expected longitudes in [-360, 360] and at most 360 degrees of them"
-                )
-            if self.wraps and width == 360:
-                west, east = low_x, high_x
-            elif not (low_x <= west < high_x or (west == high_x and not self.wraps)):
-                west = low_x + (west - low_x) % 360
-            if east == bbox[0]:
-                east = west
-            elif not west <= east <= west + 360:
-                east = west + (east - west) % 360
-        elif west > east:
-            raise QueryError(f"bbox: found west {west} > east {east}, expected west <= east on a plane")
-        if west < low_x or (east > high_x and not self.wraps) or south < low_y or north > high_y:
-            raise outside
-        return west, south, east, north
-
 
 def _microseconds(moment: datetime) -> Fraction:
     if moment.tzinfo is None:
@@ -332,19 +369,9 @@ def _microseconds(moment: datetime) -> Fraction:
     return Fraction((moment - _EPOCH) // timedelta(microseconds=1))
 
 
-def _range(
-    low: float, high: float, origin: float, spacing: float, count: int, *, wraps: bool
-) -> tuple[int, int]:
-    """Indices of the points in [low, high); of the one whose area holds `low` if both are equal."""
-    if low == high:
-        index = floor((low - origin) / spacing)
-        index = index if wraps else min(index, count - 1)
-        return index, index + 1
-    # The same rounding of the same border: of two adjacent boxes, exactly one gets the point on it. A border
-    # past the date line is brought back first, since `low` of the neighbouring box will be.
-    turns = floor((high - origin) / (spacing * count)) if wraps else 0
-    end = ceil((high - turns * spacing * count - origin) / spacing - 0.5) + turns * count
-    return ceil((low - origin) / spacing - 0.5), end
+def _edge(border: float, origin: float, spacing: float) -> int:
+    """The first point that is not below a border."""
+    return ceil((border - origin) / spacing - 0.5)
 
 
 def _tuple(name: str, values: Any, convert: Callable[[Any], Any], expected: str) -> tuple[Any, ...]:

@@ -158,7 +158,7 @@ def _names(attribute: Any) -> tuple[str, ...]:
 
 def _bbox(bbox: Any) -> Bbox:
     try:
-        west, south, east, north = (float(v) for v in bbox)
+        west, south, east, north = (float(v) for v in (() if isinstance(bbox, str) else bbox))
     except (TypeError, ValueError):
         raise QueryError(f"bbox: found {bbox!r}, expected four numbers west, south, east, north") from None
     if not all(map(isfinite, (west, south, east, north))):
@@ -170,7 +170,7 @@ def _bbox(bbox: Any) -> Bbox:
 
 def _resolution(resolution: Any) -> tuple[float, float, float]:
     parts = tuple(resolution) if isinstance(resolution, Iterable) else (resolution,) * 3
-    if len(parts) != 3 or not all(isinstance(r, Real) for r in parts):
+    if len(parts) != 3 or not all(isinstance(r, Real) and not isinstance(r, bool) for r in parts):
         raise QueryError(f"resolution: found {resolution!r}, expected a number or three (x, y, t)")
     for axis, part in zip("xyt", parts, strict=True):
         try:
@@ -213,11 +213,11 @@ def _where(
     where: Mapping[str, tuple[float | None, float | None]], names: tuple[str, ...]
 ) -> tuple[tuple[str, float, float], ...]:
     ranges = []
-    for name in sorted(where):
+    for name in sorted(where, key=str):
         if name not in names:
             raise QueryError(f"where: found {name!r}, expected one of the query's own: {', '.join(names)}")
         try:
-            low, high = where[name]
+            low, high = tuple(where[name]) if not isinstance(where[name], str) else (name, name)
             low = float("-inf") if low is None else float(low)
             high = float("inf") if high is None else float(high)
         except (TypeError, ValueError):

@@ -1,4 +1,4 @@
-"""Batches: checking boxes, sorting entries, and filling pages in one pass."""
+"""Batches: sorting and merging entries, and filling pages in one pass."""
 
 import numpy as np
 import numpy.typing as npt
@@ -17,23 +17,6 @@ from sensorgrid.index.gbd_tree.pages import (
 from sensorgrid.index.jit import jit
 
 Ints = npt.NDArray[np.int64]
-
-
-@jit
-def first_bad(
-    boxes: Boxes, owners: Ints, limits: Ints, full: Ints, columns: int, rows: int, wraps: bool
-) -> int:
-    """The first box that is not on the grid, or whose owner or limits cannot be right; or -1."""
-    for i in range(len(boxes)):
-        x0, x1, y0, y1 = boxes[i, 0], boxes[i, 1], boxes[i, 2], boxes[i, 3]
-        x_end = x0 + columns if wraps else columns
-        if not (0 <= x0 < x1 <= x_end and x0 < columns and 0 <= y0 < y1 <= rows and owners[i] >= 0):
-            return i
-        if len(limits) > 1 or i == 0:
-            for axis in range(3):
-                if not 1 <= limits[i, axis] <= full[axis]:
-                    return i
-    return -1
 
 
 @jit
@@ -109,6 +92,74 @@ def order_of(keys: Ints) -> Ints:
     for i in range(size):
         words[i] &= (1 << place_bits) - 1
     return words
+
+
+@jit
+def _compare(owners: Ints, boxes: Boxes, i: int, other_owners: Ints, other_boxes: Boxes, j: int) -> int:
+    """-1, 0 or 1: how two entries with the same key compare."""
+    if owners[i] != other_owners[j]:
+        return -1 if owners[i] < other_owners[j] else 1
+    for side in range(4):
+        if boxes[i, side] != other_boxes[j, side]:
+            return -1 if boxes[i, side] < other_boxes[j, side] else 1
+    return 0
+
+
+@jit
+def order_entries(keys: Ints, owners: Ints, boxes: Boxes) -> Ints:
+    """The order that sorts entries by key, owner and box."""
+    order = order_of(keys)
+    start = 0
+    for i in range(1, len(order) + 1):
+        if i < len(order) and keys[order[i]] == keys[order[start]]:
+            continue
+        if i - start > 32:  # by owner first; what is left to do is then next to nothing
+            run = order[start:i].copy()
+            order[start:i] = run[np.argsort(owners[run], kind="mergesort")]
+        for j in range(start + 1, i):
+            entry, place = order[j], j
+            while place > start and _compare(owners, boxes, order[place - 1], owners, boxes, entry) > 0:
+                order[place] = order[place - 1]
+                place -= 1
+            order[place] = entry
+        start = i
+    return order
+
+
+@jit
+def first_repeat(keys: Ints, owners: Ints, boxes: Boxes, order: Ints) -> int:
+    """The first of the entries, in order, that equals the one before it; or -1."""
+    for i in range(1, len(order)):
+        a, b = order[i - 1], order[i]
+        if keys[a] == keys[b] and _compare(owners, boxes, a, owners, boxes, b) == 0:
+            return int(b)
+    return -1
+
+
+@jit
+def merge(
+    keys: Ints, owners: Ints, boxes: Boxes, new_keys: Ints, new_owners: Ints, new_boxes: Boxes
+) -> tuple[Ints, int]:
+    """The order that merges two sorted lists, numbered on; and the first new entry that is stored, or -1."""
+    size, new_size = len(keys), len(new_keys)
+    order = np.empty(size + new_size, np.int64)
+    i, j = 0, 0
+    for place in range(size + new_size):
+        take_new = i == size
+        if i < size and j < new_size:
+            take_new = new_keys[j] < keys[i]
+            if new_keys[j] == keys[i]:
+                order_of_both = _compare(owners, boxes, i, new_owners, new_boxes, j)
+                if order_of_both == 0:
+                    return order, j
+                take_new = order_of_both > 0
+        if take_new:
+            order[place] = size + j
+            j += 1
+        else:
+            order[place] = i
+            i += 1
+    return order, -1
 
 
 @jit

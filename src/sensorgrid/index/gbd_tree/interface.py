@@ -72,7 +72,7 @@ class GbdTree(Protocol):
         `boxes` is [i, (x0, x1, y0, y1)], `limits` [i, (x, y, t)]: ranks wanted, all of them if None.
         """
 
-    def remove_boxes(self, boxes: Boxes, owners: Ints, limits: Ints | None = None) -> None:
+    def remove_boxes(self, boxes: Boxes, owners: Ints) -> None:
         """Remove many boxes again."""
 
     def count(self, cell: Cell) -> int:

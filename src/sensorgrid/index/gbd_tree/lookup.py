@@ -156,6 +156,36 @@ def _collect(box: Boxes, limits: Ints, view: View, hits: Ints, count: int) -> tu
 
 
 @jit
+def _radix_sort(values: Ints, count: int, low: int) -> None:
+    """Sort the first `count` values in place; `low` is the smallest."""
+    if count < 512:
+        values[:count].sort()
+        return
+    differ = np.int64(0)
+    for i in range(count):
+        differ |= values[i] - low
+    source, target = values[:count].copy(), np.empty(count, np.int64)
+    starts = np.empty(2048, np.int64)
+    shift = 0
+    while shift < 63 and differ >> shift:
+        starts[:] = 0
+        for i in range(count):
+            starts[(source[i] - low) >> shift & 2047] += 1
+        total = 0
+        for digit in range(2048):
+            number = starts[digit]
+            starts[digit] = total
+            total += number
+        for i in range(count):
+            digit = (source[i] - low) >> shift & 2047
+            target[starts[digit]] = source[i]
+            starts[digit] += 1
+        source, target = target, source
+        shift += 11
+    values[:count] = source
+
+
+@jit
 def _sort_unique(hits: Ints, count: int, marks: Words) -> tuple[int, Words]:
     """Sort the first `count` owners in place and drop repeats; `marks` is all zero before and after."""
     if count < 2:
@@ -173,7 +203,7 @@ def _sort_unique(hits: Ints, count: int, marks: Words) -> tuple[int, Words]:
                 j -= 1
             hits[j] = value
     elif words > 64 * count:
-        hits[:count].sort()
+        _radix_sort(hits, count, low)
     if count <= 16 or words > 64 * count:
         for i in range(count):
             if i == 0 or hits[i] != hits[i - 1]:

@@ -1,7 +1,6 @@
 """The fast GBD-tree: sorted entries in pages, searched and changed by compiled code."""
 
 from collections.abc import Iterator
-from typing import Any, SupportsIndex
 
 import numpy as np
 import numpy.typing as npt
@@ -10,11 +9,12 @@ from sensorgrid.index.cell import Cell
 from sensorgrid.index.decompose import Fragment, Fragments, restrict_to
 from sensorgrid.index.enclosing import DETAIL_BITS, Boxes, box_keys, fragment_keys, key_tables
 from sensorgrid.index.gbd_tree import build, lookup, pages, runs
+from sensorgrid.index.gbd_tree.checks import check_fragments, check_owner, check_rows
 from sensorgrid.index.gbd_tree.interface import Entry, Hits
 from sensorgrid.index.gbd_tree.pages import ENTRIES, FILL, LISTED
 from sensorgrid.index.layout import layout_of
 from sensorgrid.model.box import Box
-from sensorgrid.model.errors import DuplicateEntryError, GridError, MissingEntryError
+from sensorgrid.model.errors import DuplicateEntryError, MissingEntryError, SensorGridError
 from sensorgrid.model.grid import Grid
 
 Ints = npt.NDArray[np.int64]
@@ -41,7 +41,6 @@ class PagedTree:
 
     def __init__(self, grid: Grid) -> None:
         self.grid = grid
-        self._wraps = grid.wraps
         self._layout = layout_of(grid)
         self._tables = key_tables(grid)
         self._bits = np.array(grid.resolution_bits, dtype=np.int64)
@@ -76,17 +75,16 @@ class PagedTree:
         self._remove(self._entries(fragments, owner))
 
     def insert_boxes(self, boxes: Boxes, owners: Ints, limits: Ints | None = None) -> None:
-        """Store many boxes, each under the cell that encloses it."""
-        boxes, owners, limits = self._rows(boxes, owners, limits)
-        entries = self._box_entries(boxes, owners, limits)
-        if len(self) or not build.rises(owners):
-            self._insert(entries)
-        else:  # each owner once: sorted by key they are sorted, and nothing can repeat
-            self._rebuild(entries, build.order_of(entries[0]))
+        """Store many boxes [i, (x0, x1, y0, y1)], each for its owner and under the cell that encloses it."""
+        boxes, owners, limits = check_rows(self.grid, boxes, owners, limits)
+        columns, kx, ky = self._tables[-3:]
+        points = build.box_points(boxes, limits, columns, kx, ky)
+        self._insert((box_keys(boxes, *self._tables), owners, boxes, points))
 
-    def remove_boxes(self, boxes: Boxes, owners: Ints, limits: Ints | None = None) -> None:
+    def remove_boxes(self, boxes: Boxes, owners: Ints) -> None:
         """Remove many boxes again."""
-        self._remove(self._box_entries(*self._rows(boxes, owners, limits)))
+        boxes, owners, _ = check_rows(self.grid, boxes, owners, None)
+        self._remove((box_keys(boxes, *self._tables), owners, boxes, owners))
 
     def count(self, cell: Cell) -> int:
         """Entries at and below a cell."""
@@ -116,19 +114,18 @@ class PagedTree:
 
     def overlaps(self, box: Box, limits: tuple[int, int, int] | None = None) -> Ints:
         """Owners of all entries that overlap a box, at ranks below the limits; sorted, each once."""
-        nx, ny = self.grid.shape
-        if box.x0 >= nx or box.x1 > (box.x0 + nx if self._wraps else nx) or box.y1 > ny:
-            raise GridError(f"{box}: expected a box on the grid of {self.grid.shape} points")
+        self.grid.check_box(box)
         wanted = limits or self._full
         return lookup.overlaps_one(*self._view(), box.x0, box.x1, box.y0, box.y1, *wanted)
 
     def overlaps_many(self, boxes: Boxes, limits: Ints | None = None) -> Hits:
         """The same for many boxes [i, (x0, x1, y0, y1)]."""
-        boxes, _, rows = self._rows(boxes, np.zeros(len(boxes), np.int64), limits)
+        boxes, _, rows = check_rows(self.grid, boxes, np.zeros(len(boxes), np.int64), limits)
         return Hits(*lookup.overlaps_many(*self._view(), boxes, rows))
 
     def serve(self, fragments: Fragments) -> tuple[list[Fragment], list[Fragment]]:
         """The parts of a query that are available here, and those that are missing."""
+        check_fragments(self.grid, fragments)
         columns = runs.serve(self._pages, fragments.starts, fragments.lengths, self._layout.digits)
         starts, lengths, available = columns
         return (
@@ -153,21 +150,18 @@ class PagedTree:
         )
 
     def _insert(self, entries: Columns) -> None:
-        keys, owners, boxes, points = entries = _sorted(entries)
+        order = self._order(entries, DuplicateEntryError)
+        if not len(self):
+            self._rebuild(entries, order)
+            return
+        entries = _take(entries, order)
+        if len(order) * REBUILD_SHARE > len(self):
+            self._merge(entries)
+            return
+        keys, owners, boxes, points = entries
         bad = pages.first_stored(self._pages, keys, owners, boxes, True)
         if bad >= 0:
             raise DuplicateEntryError(f"{self._name(entries, bad)}: found it stored, expected a new entry")
-        if len(keys) * REBUILD_SHARE > len(self):
-            stored = runs.entries_between(self._pages, *self._run(Cell(1)))
-            together = (
-                np.concatenate((stored[0], keys)),
-                np.concatenate((stored[1], owners)),
-                np.concatenate((stored[2], boxes)),
-                np.concatenate((stored[3], points)),
-            )
-            together = _sorted(together)
-            self._rebuild(together, np.arange(len(together[0])))
-            return
         done = 0
         while True:
             done = pages.insert_each(self._pages, keys, owners, boxes, points, done, self.grid.shape[0])
@@ -175,19 +169,48 @@ class PagedTree:
                 return
             self._pages = pages.grown(self._pages)
 
+    def _merge(self, entries: Columns) -> None:
+        """Build anew from what is stored and sorted new entries."""
+        stored = self._everything()
+        order, bad = build.merge(*stored[:3], *entries[:3])
+        if bad >= 0:
+            raise DuplicateEntryError(f"{self._name(entries, bad)}: found it stored, expected a new entry")
+        (keys, owners, boxes, points), (more_keys, more_owners, more_boxes, more_points) = stored, entries
+        together = (
+            np.concatenate((keys, more_keys)),
+            np.concatenate((owners, more_owners)),
+            np.concatenate((boxes, more_boxes)),
+            np.concatenate((points, more_points)),
+        )
+        self._rebuild(together, order)
+
     def _remove(self, entries: Columns) -> None:
-        keys, owners, boxes, _ = entries = _sorted(entries)
+        entries = _take(entries, self._order(entries, MissingEntryError))
+        keys, owners, boxes, _ = entries
         bad = pages.first_stored(self._pages, keys, owners, boxes, False)
         if bad >= 0:
             raise MissingEntryError(f"{self._name(entries, bad)}: found nothing, expected a stored entry")
         if len(keys) * REBUILD_SHARE > len(self):
-            stored = runs.entries_between(self._pages, *self._run(Cell(1)))
+            stored = self._everything()
             self._rebuild(stored, build.without(*stored[:3], keys, owners, boxes))
             return
         pages.remove_each(self._pages, keys, owners, boxes, self.grid.shape[0])
         if len(self._pages.fill) > SPARE_FACTOR * self._pages.state[LISTED]:
-            stored = runs.entries_between(self._pages, *self._run(Cell(1)))
-            self._rebuild(stored, np.arange(len(self)))
+            self._rebuild(self._everything(), np.arange(len(self)))
+
+    def _order(self, entries: Columns, error: type[SensorGridError]) -> Ints:
+        """The order that sorts entries by key, owner and box; none may be there twice."""
+        keys, owners, boxes, _ = entries
+        if build.rises(owners):  # each owner once: nothing can repeat, and equal keys are in order already
+            return build.order_of(keys)
+        order = build.order_entries(keys, owners, boxes)
+        bad = build.first_repeat(keys, owners, boxes, order)
+        if bad >= 0:
+            raise error(f"{self._name(entries, bad)}: found it twice, expected it once")
+        return order
+
+    def _everything(self) -> Columns:
+        return runs.entries_between(self._pages, *self._run(Cell(1)))
 
     def _rebuild(self, entries: Columns, order: Ints) -> None:
         """Fill new pages with entries in the given order."""
@@ -197,41 +220,15 @@ class PagedTree:
         self._pages = room
 
     def _entries(self, fragments: Fragments, owner: int) -> Columns:
-        if not isinstance(owner, SupportsIndex) or owner.__index__() < 0:
-            raise GridError(f"owner: found {owner!r}, expected a whole number >= 0")
-        if fragments.grid != self.grid:
-            raise GridError("fragments: found those of another grid, expected the tree's own")
+        check_fragments(self.grid, fragments)
+        owners = np.full(len(fragments), check_owner(owner), dtype=np.int64)
         boxes = fragments.boxes.astype(np.int32)
         keys = fragment_keys(fragments.starts, fragments.lengths, boxes, *self._tables)
-        return keys, np.full(len(fragments), owner, dtype=np.int64), boxes, fragments.points
-
-    def _box_entries(self, boxes: Boxes, owners: Ints, limits: Ints) -> Columns:
-        columns, kx, ky = self._tables[-3:]
-        points = build.box_points(boxes, limits, columns, kx, ky)
-        return box_keys(boxes, *self._tables), owners, boxes, points
+        return keys, owners, boxes, fragments.points
 
     def _name(self, entries: Columns, i: int) -> str:
         keys, owners, boxes, _ = entries
         return f"cell {self._cell(int(keys[i]))}, owner {owners[i]}, box {boxes[i].tolist()}"
-
-    def _rows(self, boxes: Boxes, owners: Ints, limits: Ints | None) -> tuple[Boxes, Ints, Ints]:
-        """The columns as the compiled code wants them; refuses boxes that are not on the grid."""
-        full = np.array(self._full, dtype=np.int64)
-        boxes, owners = _whole("boxes", boxes, (-1, 4), np.int32), _whole("owners", owners, (-1,), np.int64)
-        rows = full.reshape(1, 3) if limits is None else _whole("limits", limits, (-1, 3), np.int64)
-        if not len(boxes) == len(owners) == (len(boxes) if limits is None else len(rows)):
-            raise GridError(
-                f"boxes: found {len(boxes)} with {len(owners)} owners and {len(rows)} limits,"
-                " expected as many of each"
-            )
-        bad = build.first_bad(boxes, owners, rows, full, *self.grid.shape, self._wraps)
-        if bad >= 0:
-            raise GridError(
-                f"box {bad}: found {boxes[bad].tolist()}, owner {owners[bad]},"
-                f" limits {rows[bad % len(rows)].tolist()}, expected 0 <= x0 < x1 and 0 <= y0 < y1 on the"
-                f" grid of {self.grid.shape} points, owner >= 0, limits from 1 to {self._full}"
-            )
-        return boxes, owners, rows
 
     def _cell(self, key: int) -> Cell:
         return Cell.of_interval(*pages.cell_of(key, self._layout.digits), self._layout.digits)
@@ -243,29 +240,6 @@ class PagedTree:
         return (2 * start + 1) << DETAIL_BITS, 2 * stop << DETAIL_BITS
 
 
-def _sorted(entries: Columns) -> Columns:
-    """Entries by key, owner and box."""
+def _take(entries: Columns, order: Ints) -> Columns:
     keys, owners, boxes, points = entries
-    if build.rises(keys):
-        return entries
-    order = np.lexsort((*boxes.T[::-1], owners, keys))
     return keys[order], owners[order], boxes[order], points[order]
-
-
-def _whole(name: str, values: Any, shape: tuple[int, ...], dtype: type[np.signedinteger[Any]]) -> Any:
-    """An array of whole numbers of the given shape and type, or a refusal: nothing is rounded or cut off."""
-    array = np.asarray(values)
-    if array.size == 0:
-        return np.empty((0, *shape[1:]), dtype)
-    if array.ndim != len(shape) or array.shape[1:] != shape[1:]:
-        expected = f"(n, {shape[1]})" if len(shape) > 1 else "(n,)"
-        raise GridError(f"{name}: found an array of shape {array.shape}, expected {expected}")
-    if array.dtype.kind not in "iu":
-        raise GridError(f"{name}: found numbers of type {array.dtype}, expected whole numbers")
-    if not np.can_cast(array.dtype, dtype):
-        bounds = np.iinfo(dtype)
-        if array.min() < bounds.min or array.max() > bounds.max:
-            raise GridError(
-                f"{name}: found {array.min()} to {array.max()}, expected {bounds.min} to {bounds.max}"
-            )
-    return np.ascontiguousarray(array, dtype=dtype)

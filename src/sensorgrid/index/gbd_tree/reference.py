@@ -9,10 +9,11 @@ import numpy.typing as npt
 from sensorgrid.index.cell import Cell
 from sensorgrid.index.decompose import Fragment, Fragments, restrict
 from sensorgrid.index.enclosing import Boxes, enclosing
+from sensorgrid.index.gbd_tree.checks import check_fragments, check_owner, check_rows
 from sensorgrid.index.gbd_tree.interface import Entry, Hits
 from sensorgrid.index.layout import RX
 from sensorgrid.model.box import Box
-from sensorgrid.model.errors import DuplicateEntryError, MissingEntryError
+from sensorgrid.model.errors import DuplicateEntryError, MissingEntryError, SensorGridError
 from sensorgrid.model.grid import Grid
 
 Ints = npt.NDArray[np.int64]
@@ -49,19 +50,21 @@ class ReferenceTree:
 
     def insert(self, fragments: Fragments, owner: int) -> None:
         """Store each fragment for the owner."""
-        self._insert_all([_entry(fragment, owner) for fragment in fragments])
+        check_fragments(self.grid, fragments)
+        self._insert_all([_entry(fragment, check_owner(owner)) for fragment in fragments])
 
     def remove(self, fragments: Fragments, owner: int) -> None:
         """Remove them again."""
-        self._remove_all([_entry(fragment, owner) for fragment in fragments])
+        check_fragments(self.grid, fragments)
+        self._remove_all([_entry(fragment, check_owner(owner)) for fragment in fragments])
 
     def insert_boxes(self, boxes: Boxes, owners: Ints, limits: Ints | None = None) -> None:
         """Store many boxes, each under the cell that encloses it."""
         self._insert_all(self._box_entries(boxes, owners, limits))
 
-    def remove_boxes(self, boxes: Boxes, owners: Ints, limits: Ints | None = None) -> None:
+    def remove_boxes(self, boxes: Boxes, owners: Ints) -> None:
         """Remove many boxes again."""
-        self._remove_all(self._box_entries(boxes, owners, limits))
+        self._remove_all(self._box_entries(boxes, owners, None))
 
     def count(self, cell: Cell) -> int:
         """Entries at and below a cell."""
@@ -94,6 +97,7 @@ class ReferenceTree:
 
     def overlaps(self, box: Box, limits: tuple[int, int, int] | None = None) -> Ints:
         """Owners of all entries that overlap a box: every entry is looked at."""
+        self.grid.check_box(box)
         wanted = limits or tuple(1 << bits for bits in self.grid.resolution_bits)
         owners = {entry.owner for entry in self if self._meet(entry, box, wanted)}
         return np.array(sorted(owners), dtype=np.int64)
@@ -107,6 +111,7 @@ class ReferenceTree:
 
     def serve(self, fragments: Fragments) -> tuple[list[Fragment], list[Fragment]]:
         """The parts of a query that are available here, and those that are missing."""
+        check_fragments(self.grid, fragments)
         available: list[Cell] = []
         missing: list[Cell] = []
         for cell in fragments.cells:
@@ -134,26 +139,25 @@ class ReferenceTree:
                     self._serve(child, part, available, missing)
 
     def _node(self, cell: Cell) -> _Node | None:
+        cell.size(self.grid)  # refuses a cell that the grid does not have
         node: _Node | None = self._root
         for digit in str(cell) if cell.length else "":
             node = node.children[int(digit)] if node else None
         return node
 
     def _insert_all(self, entries: list[Entry]) -> None:
-        new = set()
+        _check_once(entries, DuplicateEntryError)
         for entry in entries:
-            if self._stored(entry) or entry in new:
+            if self._stored(entry):
                 raise DuplicateEntryError(f"{_name(entry)}: found it stored, expected a new entry")
-            new.add(entry)
         for entry in entries:
             self._insert(entry)
 
     def _remove_all(self, entries: list[Entry]) -> None:
-        gone = set()
+        _check_once(entries, MissingEntryError)
         for entry in entries:
-            if not self._stored(entry) or entry in gone:
+            if not self._stored(entry):
                 raise MissingEntryError(f"{_name(entry)}: found nothing, expected a stored entry")
-            gone.add(entry)
         for entry in entries:
             self._remove(entry)
 
@@ -198,16 +202,24 @@ class ReferenceTree:
         )
 
     def _box_entries(self, boxes: Boxes, owners: Ints, limits: Ints | None) -> list[Entry]:
+        boxes, owners, rows = check_rows(self.grid, boxes, owners, limits)
         entries = []
         for i, row in enumerate(boxes):
-            bits = self.grid.resolution_bits
-            x, y, t = (1 << b for b in bits) if limits is None else (int(v) for v in limits[i])
+            x, y, t = (int(v) for v in rows[0 if limits is None else i])
             entries.append(_entry(enclosing(_box(row), (x, y, t), self.grid), int(owners[i])))
         return entries
 
 
 def _entry(fragment: Fragment, owner: int) -> Entry:
     return Entry(fragment.cell, owner, fragment.box, fragment.points)
+
+
+def _check_once(entries: list[Entry], error: type[SensorGridError]) -> None:
+    seen = set()
+    for entry in entries:
+        if (entry.cell, entry.owner, entry.box) in seen:
+            raise error(f"{_name(entry)}: found it twice, expected it once")
+        seen.add((entry.cell, entry.owner, entry.box))
 
 
 def _box(row: Boxes) -> Box:
