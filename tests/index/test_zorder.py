@@ -40,7 +40,9 @@ def test_a_range_of_several_cells_is_not_one() -> None:
 
 
 @given(st.data())
-def test_the_ranges_of_a_box_hold_its_leaves_and_no_others(data: st.DataObject) -> None:
+def test_the_ranges_of_a_box_hold_its_leaves_and_none_of_blocks_that_it_does_not_touch(
+    data: st.DataObject,
+) -> None:
     grid = data.draw(small_grids())
     box = data.draw(boxes_on(grid))
     nx = grid.shape[0]
@@ -58,6 +60,12 @@ def test_the_ranges_of_a_box_hold_its_leaves_and_no_others(data: st.DataObject) 
         assert (np.diff(edges) > 0).all()
         assert leaves <= {leaf for start, stop in ranges for leaf in range(start, stop)}
     assert len(rough) <= 8
+    touched = {
+        Cell.of_point(grid, x % nx, y).box(grid) for x in range(box.x0, box.x1) for y in range(box.y0, box.y1)
+    }
+    digits = layout_of(grid).digits
+    for start, stop in exact:
+        assert {Cell.of_interval(leaf, digits, digits).box(grid) for leaf in range(start, stop)} <= touched
 
 
 @given(st.sets(st.integers(0, 63), min_size=1), st.integers(0, 63))

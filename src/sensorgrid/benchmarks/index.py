@@ -14,7 +14,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -78,17 +78,14 @@ class Case:
     """what is stored"""
     asked: Boxes
     """what is looked up"""
-    owners: Ints = field(init=False)
-    """0, 1, 2, ..."""
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "owners", np.arange(len(self.stored)))
+    owners: Ints
+    """of what is stored"""
 
 
 def run(
     plan: Plan = FULL, seed: int = 1, rounds: int = ROUNDS, progress: Callable[[str], None] = print
 ) -> Iterator[Row]:
-    """All rows, size by size; `progress` hears what is being measured."""
+    """All rows of one seed, size by size; `progress` hears what is being measured."""
     rtree = _rtree_module()
     rounds = min(rounds, plan.rounds_max)
     grid = Grid(order=ORDER_2D)  # an R-tree knows boxes, not resolutions
@@ -96,15 +93,12 @@ def run(
         for size in plan.sizes:
             rng = np.random.default_rng([seed, size])
             lookups = _lookups(distribution, size)
-            case = Case(
-                distribution,
-                grid,
-                boxes(distribution, size, grid, rng),
-                boxes(distribution, lookups, grid, rng),
-            )
+            stored, asked = (boxes(distribution, number, grid, rng) for number in (size, lookups))
+            case = Case(distribution, grid, stored, asked, np.arange(size))
             progress(f"{distribution}, {size:,} stored: batch")
             rows = list(_batch_rows(case, rounds, rtree, seed))
             yield from rows
+            yield from _owner_rows(case, rounds, rng, rows[0]["bytes_per_query"])
             progress(f"{distribution}, {size:,} stored: single")
             sizes_in_bytes = {row["impl"].removesuffix("-batch"): row["bytes_per_query"] for row in rows}
             yield from _single_rows(case, min(rounds, SINGLE_ROUNDS), rtree, sizes_in_bytes)
@@ -112,7 +106,7 @@ def run(
                 progress(f"{distribution}, {size:,} stored: an R-tree built insertion by insertion")
                 yield _grown_row(case, rounds, rtree, sizes_in_bytes[PEER])
     progress(f"decompose, depth {DECOMPOSE_DEPTH}")
-    yield _decompose_row(seed)
+    yield from _cell_rows(seed)
 
 
 def machine() -> dict[str, Any]:
@@ -166,6 +160,7 @@ def _batch_rows(case: Case, rounds: int, rtree: Any, seed: int) -> Iterator[Row]
     watch, count = _Stopwatch(), len(case.stored)
     stored, asked = _corners(case.stored), _corners(case.asked)
     gone = max(count // 10, 1)
+    some_bounds = list(enumerate(_bounds(case.stored[: min(gone, REMOVALS)])))
     repeats = max(1, INSERTS_PER_ROUND // count)  # a small index is built in less than a millisecond
     for turn in range(rounds + 1):
         tree = watch.time(MINE, "insert", _repeat, repeats, _build, case)
@@ -176,7 +171,7 @@ def _batch_rows(case: Case, rounds: int, rtree: Any, seed: int) -> Iterator[Row]
         if turn == 0:
             _verify(found, hits, counts)
         watch.time(MINE, "remove", tree.remove_boxes, case.stored[:gone], case.owners[:gone])
-        watch.time(PEER, "remove", _remove_each, peer, min(gone, REMOVALS), *stored)
+        watch.time(PEER, "remove", _each, peer.delete, some_bounds)
     done = {"insert": count * repeats, "lookup": len(case.asked), "remove": gone}
     hits_per_lookup = len(found.owners) / len(case.asked)
     for impl, size in ((MINE, size_bytes / count), (PEER, _peer_bytes(case.distribution, count, seed))):
@@ -189,6 +184,25 @@ def _batch_rows(case: Case, rounds: int, rtree: Any, seed: int) -> Iterator[Row]
                 row["hits_per_lookup"] = hits_per_lookup
                 row["seconds_per_hit"] = 1 / (row["per_second"] * hits_per_lookup)
             yield row
+
+
+def _owner_rows(case: Case, rounds: int, rng: np.random.Generator, size: float) -> Iterator[Row]:
+    """Insertion where it is harder for us: owners in random order, huge owners, a tree that is not empty."""
+    half = len(case.stored) // 2
+    watch, repeats = _Stopwatch(), max(1, INSERTS_PER_ROUND // len(case.stored))
+    shuffled = replace(case, owners=rng.permutation(case.owners))
+    sparse = replace(case, owners=rng.integers(0, 2**62, len(case.stored)))
+    for _ in range(rounds + 1):
+        watch.time("shuffled", "insert", _repeat, repeats, _build, shuffled)
+        watch.time("sparse", "insert", _repeat, repeats, _build, sparse)
+        trees = [PagedTree(case.grid) for _ in range(repeats)]
+        for tree in trees:
+            tree.insert_boxes(case.stored[:half], case.owners[:half])
+        second = [(tree, case.stored[half:], case.owners[half:]) for tree in trees]
+        watch.time("second", "insert", _each, PagedTree.insert_boxes, second)
+    for name, number in (("shuffled", 2 * half), ("sparse", 2 * half), ("second", half)):
+        rate = number * repeats / watch.median(name, "insert")
+        yield _row(f"{MINE}-batch-{name}", "insert", case, rate, size)
 
 
 def _single_rows(case: Case, rounds: int, rtree: Any, sizes: dict[str, float]) -> Iterator[Row]:
@@ -208,6 +222,8 @@ def _single_rows(case: Case, rounds: int, rtree: Any, sizes: dict[str, float]) -
         "insert": lambda: _each(peer.insert, list(enumerate(bounds))),
         "lookup": lambda: [list(peer.intersection(bound)) for bound in asked_bounds],
     }
+    for box, bound in zip(asked, asked_bounds, strict=True):
+        _verify([tree.overlaps(box)], np.array(list(peer.intersection(bound))), np.array([0]))
     for _ in range(rounds + 1):
         for operation in mine:
             watch.time(MINE, operation, mine[operation])
@@ -247,26 +263,34 @@ def _each(action: Callable[..., object], arguments: Sequence[tuple[Any, ...]]) -
         action(*some)
 
 
-def _decompose_row(seed: int) -> Row:
-    """How long the hot spot's queries take to become cells, on the product's own grid."""
+def _cell_rows(seed: int) -> Iterator[Row]:
+    """How long the hot spot's queries take to become cells, and a cell to become slices."""
     grid = Grid()
     rng = np.random.default_rng([seed, DECOMPOSE_DEPTH])
     wanted = limits(DECOMPOSE_QUERIES, grid, rng).tolist()
-    drawn = boxes("hotspot", DECOMPOSE_QUERIES, grid, rng).tolist()
-    decompose_box(Box(*drawn[0]), (1, 1, 1), grid, DECOMPOSE_DEPTH)
-    seconds, fragments = [], []
+    drawn = [Box(*row) for row in boxes("hotspot", DECOMPOSE_QUERIES, grid, rng).tolist()]
+    decompose_box(drawn[0], (1, 1, 1), grid, DECOMPOSE_DEPTH)
+    seconds, fragments, cells = [], [], []
     for box, (x, y, t) in zip(drawn, wanted, strict=True):
         began = time.perf_counter()
-        found = decompose_box(Box(*box), (x, y, t), grid, DECOMPOSE_DEPTH)
+        found = decompose_box(box, (x, y, t), grid, DECOMPOSE_DEPTH)
         seconds.append(time.perf_counter() - began)
         fragments.append(len(found))
-    return {
+        cells += found.cells[:5]
+    began = time.perf_counter()
+    for cell in cells:
+        cell.slices(grid)
+    slices_per_second = len(cells) / (time.perf_counter() - began)
+    row: Row = {
         "impl": f"{MINE}-single",
         "operation": "decompose",
         "stored": 0,
         "distribution": "hotspot",
         "per_second": len(seconds) / sum(seconds),
         "bytes_per_query": None,
+    }
+    yield row | {"operation": "slices", "per_second": slices_per_second}
+    yield row | {
         "depth": DECOMPOSE_DEPTH,
         "seconds_p50": float(np.percentile(seconds, 50)),
         "seconds_p95": float(np.percentile(seconds, 95)),
@@ -295,11 +319,6 @@ def _corners(rows: Boxes) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float
 def _bounds(rows: Boxes) -> list[tuple[int, int, int, int]]:
     """Boxes as `rtree` wants one of them."""
     return [(x0, y0, x1 - 1, y1 - 1) for x0, x1, y0, y1 in rows.tolist()]
-
-
-def _remove_each(peer: Any, number: int, low: npt.NDArray[np.float64], high: npt.NDArray[np.float64]) -> None:
-    for i in range(number):
-        peer.delete(i, (*low[i], *high[i]))
 
 
 def _peer_bytes(distribution: Distribution, count: int, seed: int) -> float:

@@ -103,6 +103,17 @@ def _duration(begins: datetime | None, ends: datetime) -> timedelta:
     return ends - begins
 
 
+def read_seeds(text: str) -> range:
+    """One seed, or all from A to B."""
+    first, dash, last = text.partition("-")
+    if not (text.isascii() and first.isdigit() and (last.isdigit() if dash else not last)):
+        raise ArgumentError(f"--seeds: found {text!r}, expected A or A-B, such as 1 or 1-5")
+    seeds = range(int(first), int(last or first) + 1)
+    if not seeds:
+        raise ArgumentError(f"--seeds: found {text!r}, expected A <= B")
+    return seeds
+
+
 def read_target(path: Path | None) -> Path | None:
     """Where to write a result, checked before the work and not after it."""
     if path is None or str(path) == "-":

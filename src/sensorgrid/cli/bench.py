@@ -13,7 +13,7 @@ def show_index(console: Console, rows: list[Row]) -> None:
     """The index benchmark as a table of ratios."""
     by_case: dict[tuple[str, int], dict[tuple[str, str], Row]] = defaultdict(dict)
     for row in rows:
-        if row["operation"] != "decompose":
+        if row["stored"]:
             by_case[row["distribution"], row["stored"]][row["impl"], row["operation"]] = row
     for mode, what in (("batch", "many per call"), ("single", "one per call")):
         table = Table(title=f"times as fast as rtree (libspatialindex), {what}", title_justify="left")
@@ -33,6 +33,18 @@ def show_index(console: Console, rows: list[Row]) -> None:
             )
         console.print(table)
     console.print("Same boxes, same hits. Bytes are per stored query. rtree removes one by one.", style="dim")
+    harder = Table(title="batch insert where it is harder, against rtree's bulk load", title_justify="left")
+    harder.add_column("boxes")
+    for name in ("stored", "owners shuffled", "owners up to 2^62", "second half"):
+        harder.add_column(name, justify="right")
+    for (distribution, stored), found in by_case.items():
+        peer = found["rtree-batch", "insert"]["per_second"]
+        ratios = (
+            found[f"sensorgrid-batch-{kind}", "insert"]["per_second"] / peer
+            for kind in ("shuffled", "sparse", "second")
+        )
+        harder.add_row(distribution, f"{stored:,}", *(f"{value:.1f}" for value in ratios))
+    console.print(harder)
     for row in rows:
         if row["operation"] == "decompose":
             console.print(
@@ -40,6 +52,8 @@ def show_index(console: Console, rows: list[Row]) -> None:
                 f" {row['seconds_p50'] * 1e6:.0f} µs, 95 % under {row['seconds_p95'] * 1e6:.0f} µs;"
                 f" {row['share_under_1_ms']:.1%} under 1 ms"
             )
+        if row["operation"] == "slices":
+            console.print(f"cell.slices: {1e6 / row['per_second']:.1f} µs")
 
 
 def ratio(found: dict[tuple[str, str], Row], mode: str, operation: str) -> float:

@@ -116,7 +116,7 @@ def explain_command(
 def bench_index(
     json_file: JsonFile = None,
     quick: Annotated[bool, typer.Option("--quick", help="The smallest size only.")] = False,
-    seed: Annotated[int, typer.Option(min=0, help="Of the random boxes.")] = 1,
+    seeds: Annotated[str, typer.Option(metavar="A[-B]", help="Of the random boxes.")] = "1",
     rounds: Annotated[int, typer.Option(min=1, help="Rounds of which the median counts.")] = 5,
 ) -> None:
     """Insert, look up and remove up to a million queries: this index against an R-tree.
@@ -125,14 +125,15 @@ def bench_index(
     """
     from sensorgrid.benchmarks import index
 
-    target = arguments.read_target(json_file)
+    target, chosen = arguments.read_target(json_file), arguments.read_seeds(seeds)
     plan = index.QUICK if quick else index.FULL
     with errors.status("compiling") as status:
-        rows = list(index.run(plan, seed, rounds, status.update))
-    args = {"quick": quick, "seed": seed, "rounds": rounds}
+        rows = [row | {"seed": s} for s in chosen for row in index.run(plan, s, rounds, status.update)]
+    args = {"quick": quick, "seeds": seeds, "rounds": rounds}
     result = {"command": "bench index", "version": __version__, "args": args, "machine": index.machine()}
     if _write(target, result | {"rows": rows}):
-        bench.show_index(console, rows)
+        for s in chosen:
+            bench.show_index(console, [row for row in rows if row["seed"] == s])
 
 
 def _write(path: Path | None, result: dict[str, Any]) -> bool:

@@ -54,9 +54,19 @@ class Layout:
         return len(self.axes)
 
 
-@lru_cache(maxsize=64)
 def layout_of(grid: Grid) -> Layout:
     """The layout of a grid, made once."""
+    global _latest
+    if _latest is None or _latest[0] is not grid:  # hashing a grid takes longer than what layouts are for
+        _latest = grid, _make_layout(grid)
+    return _latest[1]
+
+
+_latest: tuple[Grid, Layout] | None = None
+
+
+@lru_cache(maxsize=64)
+def _make_layout(grid: Grid) -> Layout:
     total = (*grid.axis_digits, *grid.resolution_bits)
     axes = tuple(_sequence(grid, list(total)))
     counts = np.zeros((len(axes) + 1, 5), dtype=np.int64)

@@ -49,9 +49,10 @@ def cells_of_range(start: int, stop: int, digits: int) -> list[Cell]:
 
 
 def ranges_of_box(box: Box, grid: Grid, depth: int | None = None) -> list[Range]:
-    """The leaves that a box touches, as sorted disjoint ranges that do not even adjoin.
+    """The leaves of a box, as sorted disjoint ranges that do not even adjoin.
 
-    A smaller depth gives fewer ranges, which then hold more than the box.
+    They may hold more leaves of the blocks that the box cuts, and with a smaller depth, fewer ranges, also
+    leaves of blocks around it: never fewer than those of the box.
     """
     x, y, t = (1 << bits for bits in grid.resolution_bits)
     fragments = decompose_box(box, (x, y, t), grid, depth)

@@ -55,43 +55,64 @@ def order_of(keys: Ints) -> Ints:
     place_bits = 1
     while size >> place_bits:
         place_bits += 1
-    differ, highest = np.int64(0), np.int64(0)
+    differ, highest = 0, 0
     for i in range(size):
         differ |= keys[i] ^ keys[0]
         highest |= keys[i]
+    digit_bits = 11 if size > 4096 else 8
     if highest >> (63 - place_bits):
-        return np.argsort(keys, kind="mergesort")
-    # Key and place fit one word: radix sort, of only those digits in which keys differ.
-    words, others = np.empty(size, np.int64), np.empty(size, np.int64)
+        places = np.arange(size)
+        _radix_sort(keys.copy(), places, differ, 0, digit_bits)
+        return places
+    # Key and place fit one word, and half of the moving can be saved.
+    words = np.empty(size, np.int64)
     for i in range(size):
         words[i] = keys[i] << place_bits | i
-    differ <<= place_bits
-    digit_bits = 11 if size > 4096 else 8
-    mask = (1 << digit_bits) - 1
+    _radix_sort(words, words[:0], differ << place_bits, place_bits, digit_bits)
+    for i in range(size):
+        words[i] &= (1 << place_bits) - 1
+    return words
+
+
+@jit
+def _radix_sort(words: Ints, places: Ints, differ: int, shift: int, digit_bits: int) -> None:
+    """Sort words by their digits from `shift` on, and places with them if there are any.
+
+    Digits in which no two words differ are left out.
+    """
+    size, mask = len(words), (1 << digit_bits) - 1
+    source, target = words, np.empty(size, np.int64)
+    source_places, target_places = places, np.empty(len(places), np.int64)
     starts = np.empty(mask + 1, np.int64)
-    shift = place_bits
     while shift < 63 and differ >> shift:
         if differ >> shift & 1 == 0:
             shift += 1
             continue
         starts[:] = 0
         for i in range(size):
-            starts[words[i] >> shift & mask] += 1
+            starts[source[i] >> shift & mask] += 1
         total = 0
         for digit in range(mask + 1):
             count = starts[digit]
             starts[digit] = total
             total += count
-        for i in range(size):
-            digit = words[i] >> shift & mask
-            place = starts[digit]
-            starts[digit] = place + 1
-            others[place] = words[i]
-        words, others = others, words
+        if len(places):
+            for i in range(size):
+                digit = source[i] >> shift & mask
+                place = starts[digit]
+                starts[digit] = place + 1
+                target[place], target_places[place] = source[i], source_places[i]
+        else:
+            for i in range(size):
+                digit = source[i] >> shift & mask
+                place = starts[digit]
+                starts[digit] = place + 1
+                target[place] = source[i]
+        source, target = target, source
+        source_places, target_places = target_places, source_places
         shift += digit_bits
-    for i in range(size):
-        words[i] &= (1 << place_bits) - 1
-    return words
+    words[:] = source
+    places[:] = source_places
 
 
 @jit
@@ -106,34 +127,28 @@ def _compare(owners: Ints, boxes: Boxes, i: int, other_owners: Ints, other_boxes
 
 
 @jit
-def order_entries(keys: Ints, owners: Ints, boxes: Boxes) -> Ints:
-    """The order that sorts entries by key, owner and box."""
-    order = order_of(keys)
-    start = 0
-    for i in range(1, len(order) + 1):
-        if i < len(order) and keys[order[i]] == keys[order[start]]:
-            continue
-        if i - start > 32:  # by owner first; what is left to do is then next to nothing
-            run = order[start:i].copy()
-            order[start:i] = run[np.argsort(owners[run], kind="mergesort")]
-        for j in range(start + 1, i):
-            entry, place = order[j], j
-            while place > start and _compare(owners, boxes, order[place - 1], owners, boxes, entry) > 0:
-                order[place] = order[place - 1]
-                place -= 1
-            order[place] = entry
-        start = i
-    return order
-
-
-@jit
-def first_repeat(keys: Ints, owners: Ints, boxes: Boxes, order: Ints) -> int:
-    """The first of the entries, in order, that equals the one before it; or -1."""
+def order_entries(keys: Ints, owners: Ints, boxes: Boxes) -> tuple[Ints, int]:
+    """The order that sorts entries by key, owner and box; and the first entry that repeats another, or -1."""
+    by_owner = order_of(owners)
+    order = by_owner[order_of(keys[by_owner])]
+    sorted_keys, sorted_owners = keys[order], owners[order]
     for i in range(1, len(order)):
-        a, b = order[i - 1], order[i]
-        if keys[a] == keys[b] and _compare(owners, boxes, a, owners, boxes, b) == 0:
-            return int(b)
-    return -1
+        # What remains are boxes of one owner with the same key: rare.
+        place, entry = i, order[i]
+        while (
+            place
+            and sorted_keys[place - 1] == sorted_keys[i]
+            and sorted_owners[place - 1] == sorted_owners[i]
+        ):
+            comparison = _compare(owners, boxes, order[place - 1], owners, boxes, entry)
+            if comparison == 0:
+                return order, int(entry)
+            if comparison < 0:
+                break
+            order[place] = order[place - 1]
+            place -= 1
+        order[place] = entry
+    return order, -1
 
 
 @jit

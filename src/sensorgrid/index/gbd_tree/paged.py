@@ -203,8 +203,7 @@ class PagedTree:
         keys, owners, boxes, _ = entries
         if build.rises(owners):  # each owner once: nothing can repeat, and equal keys are in order already
             return build.order_of(keys)
-        order = build.order_entries(keys, owners, boxes)
-        bad = build.first_repeat(keys, owners, boxes, order)
+        order, bad = build.order_entries(keys, owners, boxes)
         if bad >= 0:
             raise error(f"{self._name(entries, bad)}: found it twice, expected it once")
         return order
