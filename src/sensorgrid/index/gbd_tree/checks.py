@@ -27,9 +27,13 @@ def check_fragments(grid: Grid, fragments: Fragments) -> None:
         raise GridError("fragments: found those of another grid, expected the tree's own")
 
 
-def check_rows(grid: Grid, boxes: Any, owners: Any, limits: Any) -> tuple[Boxes, Ints, Ints]:
-    """Boxes, owners and limits as compiled code wants them; one row of limits stands for all."""
-    full = np.array([[1 << bits for bits in grid.resolution_bits]], dtype=np.int64)
+def full_limits(grid: Grid) -> Ints:
+    """All ranks along x, y and t, as one row."""
+    return np.array([[1 << bits for bits in grid.resolution_bits]], dtype=np.int64)
+
+
+def check_rows(grid: Grid, full: Ints, boxes: Any, owners: Any, limits: Any) -> tuple[Boxes, Ints, Ints]:
+    """Boxes, owners and limits as compiled code wants them; the row of `full_limits` stands for all."""
     boxes, owners = _whole("boxes", boxes, (-1, 4), np.int32), _whole("owners", owners, (-1,), np.int64)
     rows = full if limits is None else _whole("limits", limits, (-1, 3), np.int64)
     if not len(boxes) == len(owners) == (len(boxes) if limits is None else len(rows)):
@@ -51,6 +55,13 @@ def check_rows(grid: Grid, boxes: Any, owners: Any, limits: Any) -> tuple[Boxes,
 def _whole(name: str, values: Any, shape: tuple[int, ...], dtype: type[np.signedinteger[Any]]) -> Any:
     """An array of whole numbers of the given shape and type, or a refusal."""
     array = np.asarray(values)
+    if (
+        array.dtype == dtype
+        and array.ndim == len(shape)
+        and array.shape[1:] == shape[1:]
+        and array.flags.c_contiguous
+    ):
+        return array
     if array.size == 0:
         return np.empty((0, *shape[1:]), dtype)
     if array.ndim != len(shape) or array.shape[1:] != shape[1:]:

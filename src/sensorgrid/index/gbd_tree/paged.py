@@ -9,7 +9,7 @@ from sensorgrid.index.cell import Cell
 from sensorgrid.index.decompose import Fragment, Fragments, restrict_to
 from sensorgrid.index.enclosing import DETAIL_BITS, Boxes, box_keys, fragment_keys, key_tables
 from sensorgrid.index.gbd_tree import build, lookup, pages, runs
-from sensorgrid.index.gbd_tree.checks import check_fragments, check_owner, check_rows
+from sensorgrid.index.gbd_tree.checks import check_fragments, check_owner, check_rows, full_limits
 from sensorgrid.index.gbd_tree.interface import Entry, Hits
 from sensorgrid.index.gbd_tree.pages import ENTRIES, FILL, LISTED
 from sensorgrid.index.layout import layout_of
@@ -25,6 +25,9 @@ REBUILD_SHARE = 8
 """A batch of more than 1/8 of the stored entries is merged in one pass, a smaller one entry by entry."""
 SPARE_FACTOR = 4
 """Pages are given back when there are more than four times as many as are in use."""
+
+_FIRST = np.zeros(1, np.int64)
+"""The order of a single entry."""
 
 
 class PagedTree:
@@ -49,6 +52,7 @@ class PagedTree:
             1 << grid.resolution_bits[1],
             1 << grid.resolution_bits[2],
         )
+        self._full_row = full_limits(grid)
         self._pages = pages.empty_pages(1)
 
     def __len__(self) -> int:
@@ -76,14 +80,14 @@ class PagedTree:
 
     def insert_boxes(self, boxes: Boxes, owners: Ints, limits: Ints | None = None) -> None:
         """Store many boxes [i, (x0, x1, y0, y1)], each for its owner and under the cell that encloses it."""
-        boxes, owners, limits = check_rows(self.grid, boxes, owners, limits)
+        boxes, owners, limits = check_rows(self.grid, self._full_row, boxes, owners, limits)
         columns, kx, ky = self._tables[-3:]
         points = build.box_points(boxes, limits, columns, kx, ky)
         self._insert((box_keys(boxes, *self._tables), owners, boxes, points))
 
     def remove_boxes(self, boxes: Boxes, owners: Ints) -> None:
         """Remove many boxes again."""
-        boxes, owners, _ = check_rows(self.grid, boxes, owners, None)
+        boxes, owners, _ = check_rows(self.grid, self._full_row, boxes, owners, None)
         self._remove((box_keys(boxes, *self._tables), owners, boxes, owners))
 
     def count(self, cell: Cell) -> int:
@@ -120,7 +124,7 @@ class PagedTree:
 
     def overlaps_many(self, boxes: Boxes, limits: Ints | None = None) -> Hits:
         """The same for many boxes [i, (x0, x1, y0, y1)]."""
-        boxes, _, rows = check_rows(self.grid, boxes, np.zeros(len(boxes), np.int64), limits)
+        boxes, _, rows = check_rows(self.grid, self._full_row, boxes, np.zeros(len(boxes), np.int64), limits)
         return Hits(*lookup.overlaps_many(*self._view(), boxes, rows))
 
     def serve(self, fragments: Fragments) -> tuple[list[Fragment], list[Fragment]]:
@@ -158,14 +162,14 @@ class PagedTree:
         if len(order) * REBUILD_SHARE > len(self):
             self._merge(entries)
             return
-        keys, owners, boxes, points = entries
-        bad = pages.first_stored(self._pages, keys, owners, boxes, True)
-        if bad >= 0:
-            raise DuplicateEntryError(f"{self._name(entries, bad)}: found it stored, expected a new entry")
         done = 0
         while True:
-            done = pages.insert_each(self._pages, keys, owners, boxes, points, done, self.grid.shape[0])
-            if done == len(keys):
+            done, bad = pages.insert_each(self._pages, *entries, done, self.grid.shape[0])
+            if bad >= 0:
+                raise DuplicateEntryError(
+                    f"{self._name(entries, bad)}: found it stored, expected a new entry"
+                )
+            if done == len(order):
                 return
             self._pages = pages.grown(self._pages)
 
@@ -186,22 +190,22 @@ class PagedTree:
 
     def _remove(self, entries: Columns) -> None:
         entries = _take(entries, self._order(entries, MissingEntryError))
-        keys, owners, boxes, _ = entries
-        bad = pages.first_stored(self._pages, keys, owners, boxes, False)
+        many = len(entries[0]) * REBUILD_SHARE > len(self)
+        bad = pages.remove_each(self._pages, *entries[:3], self.grid.shape[0], many)
         if bad >= 0:
             raise MissingEntryError(f"{self._name(entries, bad)}: found nothing, expected a stored entry")
-        if len(keys) * REBUILD_SHARE > len(self):
+        if many:
             stored = self._everything()
-            self._rebuild(stored, build.without(*stored[:3], keys, owners, boxes))
-            return
-        pages.remove_each(self._pages, keys, owners, boxes, self.grid.shape[0])
-        if len(self._pages.fill) > SPARE_FACTOR * self._pages.state[LISTED]:
+            self._rebuild(stored, build.without(*stored[:3], *entries[:3]))
+        elif len(self._pages.fill) > SPARE_FACTOR * self._pages.state[LISTED]:
             self._rebuild(self._everything(), np.arange(len(self)))
 
     def _order(self, entries: Columns, error: type[SensorGridError]) -> Ints:
         """The order that sorts entries by key, owner and box; none may be there twice."""
         keys, owners, boxes, _ = entries
-        if build.rises(owners):  # each owner once: nothing can repeat, and equal keys are in order already
+        if len(keys) == 1 or build.rises(
+            owners
+        ):  # each owner once: nothing can repeat, and equal keys are in order already
             return build.order_of(keys)
         order, bad = build.order_entries(keys, owners, boxes)
         if bad >= 0:
@@ -240,5 +244,7 @@ class PagedTree:
 
 
 def _take(entries: Columns, order: Ints) -> Columns:
+    if order is _FIRST:
+        return entries
     keys, owners, boxes, points = entries
     return keys[order], owners[order], boxes[order], points[order]

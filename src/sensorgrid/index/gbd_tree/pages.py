@@ -150,7 +150,7 @@ def find_key(pages: Pages, key: int) -> tuple[int, int]:
 
 
 @jit
-def first_stored(pages: Pages, keys: Ints, owners: Ints, boxes: Boxes, stored: bool) -> int:
+def _first_stored(pages: Pages, keys: Ints, owners: Ints, boxes: Boxes, stored: bool) -> int:
     """The first of the sorted entries that is stored (or is not), or repeats the one before it; or -1."""
     for i in range(len(keys)):
         if i and keys[i] == keys[i - 1] and owners[i] == owners[i - 1] and (boxes[i] == boxes[i - 1]).all():
@@ -263,15 +263,23 @@ def _remove_at(column: Ints, last: int, place: int) -> None:
 @jit
 def insert_each(
     pages: Pages, keys: Ints, owners: Ints, boxes: Boxes, points: Ints, start: int, columns: int
-) -> int:
-    """Insert entries one by one from `start` on; stops where a page must split and none is left."""
+) -> tuple[int, int]:
+    """Insert sorted entries one by one; how many are done, and the first one that is stored already, or -1.
+
+    If one is stored, nothing is done. It stops where a page must split and none is left; the caller makes
+    room and calls again with the `start` reached.
+    """
+    if start == 0:
+        bad = _first_stored(pages, keys, owners, boxes, True)
+        if bad >= 0:
+            return 0, bad
     for i in range(start, len(keys)):
         position, place = find(pages, keys[i], owners[i], boxes[i])
         page = pages.listed[position] if pages.state[LISTED] else _list_page(pages, 0)
         changed = position
         if pages.fill[page] == PAGE:
             if pages.state[LISTED] == len(pages.fill):
-                return i
+                return i, -1
             other = _list_page(pages, position + 1)
             _move(pages, page, PAGE // 2, other)
             describe(pages, position, columns)
@@ -290,12 +298,15 @@ def insert_each(
         pages.state[ENTRIES] += 1
         describe(pages, position, columns)
         describe_groups(pages, max(position - 1, 0), changed)
-    return len(keys)
+    return len(keys), -1
 
 
 @jit
-def remove_each(pages: Pages, keys: Ints, owners: Ints, boxes: Boxes, columns: int) -> None:
-    """Remove stored entries one by one."""
+def remove_each(pages: Pages, keys: Ints, owners: Ints, boxes: Boxes, columns: int, only_check: bool) -> int:
+    """Remove sorted entries one by one; the first one that is not stored, and nothing done, or -1."""
+    bad = _first_stored(pages, keys, owners, boxes, False)
+    if bad >= 0 or only_check:
+        return bad
     for i in range(len(keys)):
         position, place = find(pages, keys[i], owners[i], boxes[i])
         page = pages.listed[position]
@@ -322,3 +333,4 @@ def remove_each(pages: Pages, keys: Ints, owners: Ints, boxes: Boxes, columns: i
                 changed = pages.state[LISTED] - 1
         describe(pages, position, columns)
         describe_groups(pages, position, changed)
+    return -1

@@ -9,7 +9,7 @@ import numpy.typing as npt
 from sensorgrid.index.cell import Cell
 from sensorgrid.index.decompose import Fragment, Fragments, restrict
 from sensorgrid.index.enclosing import Boxes, enclosing
-from sensorgrid.index.gbd_tree.checks import check_fragments, check_owner, check_rows
+from sensorgrid.index.gbd_tree.checks import check_fragments, check_owner, check_rows, full_limits
 from sensorgrid.index.gbd_tree.interface import Entry, Hits
 from sensorgrid.index.layout import RX
 from sensorgrid.model.box import Box
@@ -202,7 +202,7 @@ class ReferenceTree:
         )
 
     def _box_entries(self, boxes: Boxes, owners: Ints, limits: Ints | None) -> list[Entry]:
-        boxes, owners, rows = check_rows(self.grid, boxes, owners, limits)
+        boxes, owners, rows = check_rows(self.grid, full_limits(self.grid), boxes, owners, limits)
         entries = []
         for i, row in enumerate(boxes):
             x, y, t = (int(v) for v in rows[0 if limits is None else i])
