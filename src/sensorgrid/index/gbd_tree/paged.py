@@ -11,7 +11,7 @@ from sensorgrid.index.enclosing import DETAIL_BITS, Boxes, box_keys, fragment_ke
 from sensorgrid.index.gbd_tree import build, lookup, pages, runs
 from sensorgrid.index.gbd_tree.checks import check_fragments, check_owner, check_rows, full_limits
 from sensorgrid.index.gbd_tree.interface import Entry, Hits
-from sensorgrid.index.gbd_tree.pages import ENTRIES, FILL, LISTED
+from sensorgrid.index.gbd_tree.pages import ENTRIES, FILL, PAGE
 from sensorgrid.index.layout import layout_of
 from sensorgrid.model.box import Box
 from sensorgrid.model.errors import DuplicateEntryError, MissingEntryError, SensorGridError
@@ -23,8 +23,8 @@ Columns = tuple[Ints, Ints, Boxes, Ints]
 
 REBUILD_SHARE = 8
 """A batch of more than 1/8 of the stored entries is merged in one pass, a smaller one entry by entry."""
-SPARE_FACTOR = 4
-"""Pages are given back when there are more than four times as many as are in use."""
+SPARE_FACTOR = 3
+"""After removals, pages with room for more than three times the entries are given back."""
 
 _FIRST = np.zeros(1, np.int64)
 """The order of a single entry."""
@@ -197,7 +197,7 @@ class PagedTree:
         if many:
             stored = self._everything()
             self._rebuild(stored, build.without(*stored[:3], *entries[:3]))
-        elif len(self._pages.fill) > SPARE_FACTOR * self._pages.state[LISTED]:
+        elif len(self._pages.fill) * PAGE > SPARE_FACTOR * len(self) + PAGE:
             self._rebuild(self._everything(), np.arange(len(self)))
 
     def _order(self, entries: Columns, error: type[SensorGridError]) -> Ints:
