@@ -64,6 +64,20 @@ def test_no_two_siblings_could_be_one_cell(data: st.DataObject) -> None:
 
 @settings(max_examples=100)
 @given(st.data())
+def test_a_cell_whose_other_half_is_empty_is_halved(data: st.DataObject) -> None:
+    """Shedding an empty half costs no cell, so no fragment keeps one that the depth could shed."""
+    grid = data.draw(small_grids())
+    box, limits, depth = data.draw(boxes_on(grid)), data.draw(limits_on(grid)), data.draw(st.integers(0, 12))
+
+    fragments = decompose_box(box, limits, grid, depth)
+
+    for fragment in fragments:
+        if fragment.cell.length < min(depth, layout_of(grid).digits):
+            assert len(restrict(fragments, fragment.cell.children)) == 2
+
+
+@settings(max_examples=100)
+@given(st.data())
 def test_more_depth_never_carries_more(data: st.DataObject) -> None:
     grid = data.draw(small_grids())
     box, limits = data.draw(boxes_on(grid)), data.draw(limits_on(grid))
