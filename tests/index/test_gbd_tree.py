@@ -428,6 +428,22 @@ def test_a_box_is_stored_under_the_smallest_spatial_cell_around_it(data: st.Data
             assert not (inside_x and half.y0 <= box.y0 < box.y1 <= half.y1)
 
 
+def test_a_page_that_runs_empty_leaves_the_others_in_order() -> None:
+    grid, rng = Grid(order=ORDER_2D), np.random.default_rng(7)
+    stored, owners = random_boxes("uniform", 3 * GROUP * PAGE, grid, rng), np.arange(3 * GROUP * PAGE)
+    tree = PagedTree(grid)
+    tree.insert_boxes(stored, owners)
+    before, page = tree._pages.state[LISTED], tree._pages.listed[5]
+
+    for i in tree._pages.owners[
+        page, : tree._pages.fill[page]
+    ].copy():  # its neighbours are full: none can join
+        tree.remove_boxes(stored[i : i + 1], owners[i : i + 1])
+
+    assert tree._pages.state[LISTED] == before - 1
+    check_pages(tree)
+
+
 @pytest.mark.parametrize("largest", [10**5, 2**62])
 def test_owners_in_any_order_and_of_any_size(largest: int) -> None:
     grid, rng = Grid(order=ORDER_2D), np.random.default_rng(5)
