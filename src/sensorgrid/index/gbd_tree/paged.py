@@ -44,6 +44,8 @@ class PagedTree:
 
     def __init__(self, grid: Grid) -> None:
         self.grid = grid
+        self._columns, self._rows = grid.shape
+        self._wraps = grid.wraps
         self._layout = layout_of(grid)
         self._tables = key_tables(grid)
         self._bits = np.array(grid.resolution_bits, dtype=np.int64)
@@ -53,7 +55,7 @@ class PagedTree:
             1 << grid.resolution_bits[2],
         )
         self._full_row = full_limits(grid)
-        self._pages = pages.empty_pages(1)
+        self._use(pages.empty_pages(1))
 
     def __len__(self) -> int:
         return int(self._pages.state[ENTRIES])
@@ -118,14 +120,19 @@ class PagedTree:
 
     def overlaps(self, box: Box, limits: tuple[int, int, int] | None = None) -> Ints:
         """Owners of all entries that overlap a box, at ranks below the limits; sorted, each once."""
-        self.grid.check_box(box)
-        wanted = limits or self._full
-        return lookup.overlaps_one(*self._view(), box.x0, box.x1, box.y0, box.y1, *wanted)
+        x0, x1, y0, y1 = box.x0, box.x1, box.y0, box.y1
+        if (
+            x0 >= self._columns
+            or x1 > (x0 + self._columns if self._wraps else self._columns)
+            or y1 > self._rows
+        ):
+            self.grid.check_box(box)  # which says why not
+        return lookup.overlaps_one(*self._view, x0, x1, y0, y1, *(limits or self._full))
 
     def overlaps_many(self, boxes: Boxes, limits: Ints | None = None) -> Hits:
         """The same for many boxes [i, (x0, x1, y0, y1)]."""
         boxes, _, rows = check_rows(self.grid, self._full_row, boxes, np.zeros(len(boxes), np.int64), limits)
-        return Hits(*lookup.overlaps_many(*self._view(), boxes, rows))
+        return Hits(*lookup.overlaps_many(*self._view, boxes, rows))
 
     def serve(self, fragments: Fragments) -> tuple[list[Fragment], list[Fragment]]:
         """The parts of a query that are available here, and those that are missing."""
@@ -137,9 +144,10 @@ class PagedTree:
             list(restrict_to(fragments, starts[~available], lengths[~available])),
         )
 
-    def _view(self) -> lookup.View:
-        stored, layout = self._pages, self._layout
-        return lookup.View(
+    def _use(self, stored: pages.Pages) -> None:
+        """Go on with other pages; the view of them is what every lookup reads."""
+        self._pages = stored
+        self._view = lookup.View(
             keys=stored.keys,
             owners=stored.owners,
             boxes=stored.boxes,
@@ -149,8 +157,8 @@ class PagedTree:
             group_bounds=stored.group_bounds,
             state=stored.state,
             bits=self._bits,
-            axes=layout.axes_array,
-            widths=layout.widths,
+            axes=self._layout.axes_array,
+            widths=self._layout.widths,
         )
 
     def _insert(self, entries: Columns) -> None:
@@ -171,7 +179,7 @@ class PagedTree:
                 )
             if done == len(order):
                 return
-            self._pages = pages.grown(self._pages)
+            self._use(pages.grown(self._pages))
 
     def _merge(self, entries: Columns) -> None:
         """Build anew from what is stored and sorted new entries."""
@@ -220,7 +228,7 @@ class PagedTree:
         room = pages.empty_pages(-(-len(order) // FILL) + 1)
         keys, owners, boxes, points = entries
         build.fill_pages(room, keys, order, owners, boxes, points, self.grid.shape[0])
-        self._pages = room
+        self._use(room)
 
     def _entries(self, fragments: Fragments, owner: int) -> Columns:
         check_fragments(self.grid, fragments)
