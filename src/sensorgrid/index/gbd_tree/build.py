@@ -61,24 +61,22 @@ def order_of(keys: Ints) -> Ints:
         highest |= keys[i]
     digit_bits = 11 if size > 4096 else 8
     if highest >> (63 - place_bits):
-        places = np.arange(size)
-        _radix_sort(keys.copy(), places, differ, 0, digit_bits)
-        return places
+        return _radix_sort(keys.copy(), np.arange(size), differ, 0, digit_bits)[1]
     # Key and place fit one word, and half of the moving can be saved.
     words = np.empty(size, np.int64)
     for i in range(size):
         words[i] = keys[i] << place_bits | i
-    _radix_sort(words, words[:0], differ << place_bits, place_bits, digit_bits)
+    words = _radix_sort(words, words[:0], differ << place_bits, place_bits, digit_bits)[0]
     for i in range(size):
         words[i] &= (1 << place_bits) - 1
     return words
 
 
 @jit
-def _radix_sort(words: Ints, places: Ints, differ: int, shift: int, digit_bits: int) -> None:
-    """Sort words by their digits from `shift` on, and places with them if there are any.
+def _radix_sort(words: Ints, places: Ints, differ: int, shift: int, digit_bits: int) -> tuple[Ints, Ints]:
+    """Words sorted by their digits from `shift` on, and places with them if there are any.
 
-    Digits in which no two words differ are left out.
+    Both are used up. Digits in which no two words differ are left out.
     """
     size, mask = len(words), (1 << digit_bits) - 1
     source, target = words, np.empty(size, np.int64)
@@ -111,8 +109,7 @@ def _radix_sort(words: Ints, places: Ints, differ: int, shift: int, digit_bits: 
         source, target = target, source
         source_places, target_places = target_places, source_places
         shift += digit_bits
-    words[:] = source
-    places[:] = source_places
+    return source, source_places
 
 
 @jit
@@ -179,9 +176,10 @@ def merge(
 
 @jit
 def fill_pages(
-    pages: Pages, keys: Ints, order: Ints, owners: Ints, boxes: Boxes, points: Ints, columns: int
-) -> None:
-    """Fill empty pages with entries in the given order."""
+    pages: Pages, keys: Ints, order: Ints, owners: Ints, boxes: Boxes, points: Ints, limits: Ints,
+    columns: int, kx: int, ky: int,
+) -> None:  # fmt: skip
+    """Fill empty pages with entries in the given order; where no points are given, they are counted here."""
     # Locals: compiled code counts references when it takes an array out of a tuple.
     page_keys, page_owners, page_boxes, page_points = pages.keys, pages.owners, pages.boxes, pages.points
     size = len(order)
@@ -191,11 +189,20 @@ def fill_pages(
         total = 0
         for place in range(fill):
             i = order[page * FILL + place]
+            x0, x1, y0, y1 = boxes[i, 0], boxes[i, 1], boxes[i, 2], boxes[i, 3]
+            if len(points):
+                wanted = points[i]
+            else:
+                row = i if len(limits) > 1 else 0
+                wanted = (
+                    points_in(x0, x1, y0, y1, limits[row, 0], limits[row, 1], kx, ky, columns)
+                    * limits[row, 2]
+                )
             page_keys[page, place], page_owners[page, place] = keys[i], owners[i]
-            page_boxes[page, 0, place], page_boxes[page, 1, place] = boxes[i, 0], boxes[i, 1]
-            page_boxes[page, 2, place], page_boxes[page, 3, place] = boxes[i, 2], boxes[i, 3]
-            page_points[page, place] = points[i]
-            total += points[i]
+            page_boxes[page, 0, place], page_boxes[page, 1, place] = x0, x1
+            page_boxes[page, 2, place], page_boxes[page, 3, place] = y0, y1
+            page_points[page, place] = wanted
+            total += wanted
         pages.listed[page], pages.fill[page], pages.sums[page] = page, fill, total
         describe(pages, page, columns)
     pages.state[LISTED], pages.state[ALLOCATED] = count, count

@@ -28,6 +28,7 @@ SPARE_FACTOR = 3
 
 _FIRST = np.zeros(1, np.int64)
 """The order of a single entry."""
+_NONE = np.empty(0, np.int64)
 
 
 class PagedTree:
@@ -83,9 +84,13 @@ class PagedTree:
     def insert_boxes(self, boxes: Boxes, owners: Ints, limits: Ints | None = None) -> None:
         """Store many boxes [i, (x0, x1, y0, y1)], each for its owner and under the cell that encloses it."""
         boxes, owners, limits = check_rows(self.grid, self._full_row, boxes, owners, limits)
-        columns, kx, ky = self._tables[-3:]
-        points = build.box_points(boxes, limits, columns, kx, ky)
-        self._insert((box_keys(boxes, *self._tables), owners, boxes, points))
+        keys = box_keys(boxes, *self._tables)
+        if len(self):
+            points = build.box_points(boxes, limits, *self._tables[-3:])
+            self._insert((keys, owners, boxes, points))
+        else:  # in one pass, points included
+            entries = keys, owners, boxes, _NONE
+            self._rebuild(entries, self._order(entries, DuplicateEntryError), limits)
 
     def remove_boxes(self, boxes: Boxes, owners: Ints) -> None:
         """Remove many boxes again."""
@@ -223,11 +228,12 @@ class PagedTree:
     def _everything(self) -> Columns:
         return runs.entries_between(self._pages, *self._run(Cell(1)))
 
-    def _rebuild(self, entries: Columns, order: Ints) -> None:
-        """Fill new pages with entries in the given order."""
+    def _rebuild(self, entries: Columns, order: Ints, limits: Ints | None = None) -> None:
+        """Fill new pages with entries in the given order; with limits, their points are yet to be counted."""
         room = pages.empty_pages(-(-len(order) // FILL) + 1)
         keys, owners, boxes, points = entries
-        build.fill_pages(room, keys, order, owners, boxes, points, self.grid.shape[0])
+        rows = self._full_row if limits is None else limits
+        build.fill_pages(room, keys, order, owners, boxes, points, rows, *self._tables[-3:])
         self._use(room)
 
     def _entries(self, fragments: Fragments, owner: int) -> Columns:
