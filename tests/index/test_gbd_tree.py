@@ -326,6 +326,12 @@ def test_a_lookup_off_the_grid_is_refused(box: Box) -> None:
         PagedTree(GRID).overlaps(box)
 
 
+@pytest.mark.parametrize("limits", [(0, 1, 1), (1, 5, 1), (1, 1)])
+def test_a_lookup_with_limits_that_cannot_be_is_refused(tree: GbdTree, limits: Any) -> None:
+    with pytest.raises(GridError, match="limits: found"):
+        tree.overlaps(Box(0, 1, 0, 1), limits)
+
+
 def test_fragments_of_another_grid_and_odd_owners_are_refused() -> None:
     other = Grid(shape=(32, 32), resolution_bits=2)
 

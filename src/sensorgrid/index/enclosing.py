@@ -79,11 +79,9 @@ def key_tables(grid: Grid) -> KeyTables:
     for axis, blocks in ((X, len(layout.spread_x)), (Y, len(layout.spread_y))):
         total = layout.axis_digits[axis]
         # Blocks that differ in the n-th digit of the axis part there: that many digits fit before it.
-        shared = total - np.array([int(v).bit_length() for v in range(blocks)])
-        longest = [
-            int(np.searchsorted(layout.counts[: spatial + 1, axis], n, side="right")) - 1 for n in shared
-        ]
-        depths.append(np.array(longest, dtype=np.int8))
+        shared = total - np.ceil(np.log2(np.arange(1, blocks + 1))).astype(np.int64)
+        longest = np.searchsorted(layout.counts[: spatial + 1, axis], shared, side="right") - 1
+        depths.append(longest.astype(np.int8))
     sides = [layout.widths[:, axis] << grid.resolution_bits[axis] for axis in (X, Y)]
     longer = np.log2(np.maximum(*sides)).astype(np.int8)
     points = np.arange(max(grid.shape) + 1)

@@ -32,6 +32,12 @@ def full_limits(grid: Grid) -> Ints:
     return np.array([[1 << bits for bits in grid.resolution_bits]], dtype=np.int64)
 
 
+def check_limits(full: tuple[int, ...], limits: tuple[int, ...]) -> None:
+    """Limits are numbers of ranks along x, y and t."""
+    if len(limits) != 3 or not all(1 <= limit <= most for limit, most in zip(limits, full, strict=False)):
+        raise GridError(f"limits: found {limits}, expected three whole numbers from 1 to {full}")
+
+
 def check_rows(grid: Grid, full: Ints, boxes: Any, owners: Any, limits: Any) -> tuple[Boxes, Ints, Ints]:
     """Boxes, owners and limits as compiled code wants them; the row of `full_limits` stands for all."""
     boxes, owners = _whole("boxes", boxes, (-1, 4), np.int32), _whole("owners", owners, (-1,), np.int64)

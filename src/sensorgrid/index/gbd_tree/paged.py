@@ -9,7 +9,13 @@ from sensorgrid.index.cell import Cell
 from sensorgrid.index.decompose import Fragment, Fragments, restrict_to
 from sensorgrid.index.enclosing import DETAIL_BITS, Boxes, box_keys, fragment_keys, key_tables
 from sensorgrid.index.gbd_tree import build, lookup, pages, runs
-from sensorgrid.index.gbd_tree.checks import check_fragments, check_owner, check_rows, full_limits
+from sensorgrid.index.gbd_tree.checks import (
+    check_fragments,
+    check_limits,
+    check_owner,
+    check_rows,
+    full_limits,
+)
 from sensorgrid.index.gbd_tree.interface import Entry, Hits
 from sensorgrid.index.gbd_tree.pages import ENTRIES, FILL, PAGE
 from sensorgrid.index.layout import layout_of
@@ -50,12 +56,8 @@ class PagedTree:
         self._layout = layout_of(grid)
         self._tables = key_tables(grid)
         self._bits = np.array(grid.resolution_bits, dtype=np.int64)
-        self._full = (
-            1 << grid.resolution_bits[0],
-            1 << grid.resolution_bits[1],
-            1 << grid.resolution_bits[2],
-        )
         self._full_row = full_limits(grid)
+        self._full: tuple[int, int, int] = tuple(self._full_row[0].tolist())
         self._use(pages.empty_pages(1))
 
     def __len__(self) -> int:
@@ -132,6 +134,8 @@ class PagedTree:
             or y1 > self._rows
         ):
             self.grid.check_box(box)  # which says why not
+        if limits is not None:
+            check_limits(self._full, limits)
         return lookup.overlaps_one(*self._view, x0, x1, y0, y1, *(limits or self._full))
 
     def overlaps_many(self, boxes: Boxes, limits: Ints | None = None) -> Hits:
@@ -216,9 +220,9 @@ class PagedTree:
     def _order(self, entries: Columns, error: type[SensorGridError]) -> Ints:
         """The order that sorts entries by key, owner and box; none may be there twice."""
         keys, owners, boxes, _ = entries
-        if len(keys) == 1 or build.rises(
-            owners
-        ):  # each owner once: nothing can repeat, and equal keys are in order already
+        if len(keys) == 1:
+            return _FIRST
+        if build.rises(owners):  # each owner once: nothing can repeat, and equal keys are in order already
             return build.order_of(keys)
         order, bad = build.order_entries(keys, owners, boxes)
         if bad >= 0:

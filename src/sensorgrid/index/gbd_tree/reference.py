@@ -9,7 +9,13 @@ import numpy.typing as npt
 from sensorgrid.index.cell import Cell
 from sensorgrid.index.decompose import Fragment, Fragments, restrict
 from sensorgrid.index.enclosing import Boxes, enclosing
-from sensorgrid.index.gbd_tree.checks import check_fragments, check_owner, check_rows, full_limits
+from sensorgrid.index.gbd_tree.checks import (
+    check_fragments,
+    check_limits,
+    check_owner,
+    check_rows,
+    full_limits,
+)
 from sensorgrid.index.gbd_tree.interface import Entry, Hits
 from sensorgrid.index.layout import RX
 from sensorgrid.model.box import Box
@@ -98,6 +104,8 @@ class ReferenceTree:
     def overlaps(self, box: Box, limits: tuple[int, int, int] | None = None) -> Ints:
         """Owners of all entries that overlap a box: every entry is looked at."""
         self.grid.check_box(box)
+        if limits is not None:
+            check_limits(tuple(full_limits(self.grid)[0].tolist()), limits)
         wanted = limits or tuple(1 << bits for bits in self.grid.resolution_bits)
         owners = {entry.owner for entry in self if self._meet(entry, box, wanted)}
         return np.array(sorted(owners), dtype=np.int64)
