@@ -1,0 +1,1 @@
+"""Raw measurements in, gap-free grids out: the data pipeline on Spark."""

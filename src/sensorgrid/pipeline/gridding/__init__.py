@@ -1,0 +1,1 @@
+"""From scattered measurements to complete grids with their errors: pure NumPy, no Spark."""

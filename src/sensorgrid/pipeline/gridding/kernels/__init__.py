@@ -1,0 +1,1 @@
+"""Interpolation from observations to grid points, behind one small interface."""
