@@ -1,0 +1,265 @@
+"""The book of one region: which measurements it has, which ticks it has published, what may still change.
+
+This is the stateful part of the stream, without Spark: measurements and the time come in, grids and counts go
+out. It keeps the rows of each open tick, publishes a tick `settle_s` after its end by the clock that it is told,
+takes late measurements for another `lateness_s` and re-issues what they change with the next revision, and then
+closes the tick: what comes later is counted and named, not used.
+
+Revisions wait for the next turn of the clock. So a tick has at most as many revisions as ticks fit into the
+lateness, however many late measurements drip in.
+"""
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from math import ceil
+from typing import Protocol
+
+import numpy as np
+
+from sensorgrid.model.grid import Grid
+from sensorgrid.pipeline.gridding.groups import Group
+from sensorgrid.pipeline.gridding.measurements import Measurements, concatenate, decode, deduplicate, split_by
+from sensorgrid.pipeline.gridding.series import Checked, Past, SeriesLimits, check_series, fold
+from sensorgrid.pipeline.gridding.tile import Recipe, RegionGrid, grid_region
+
+
+@dataclass(frozen=True, slots=True)
+class Timing:
+    """When a tick is published, how long it may change, how long a value lasts."""
+
+    settle_s: float
+    """a tick is published so long after its end"""
+    lateness_s: float
+    """and may change for so long after that"""
+    max_age_s: float
+    """a sensor's last value is used for so long"""
+
+    def due(self, grid: Grid, now_us: int) -> int:
+        """The newest tick that must have been published by `now`."""
+        return int((now_us - round(self.settle_s * 1e6)) // _tick_us(grid)) - 1
+
+    def closed(self, grid: Grid, now_us: int) -> int:
+        """The newest tick that cannot change any more."""
+        return self.due(grid, now_us - round(self.lateness_s * 1e6))
+
+    def reach(self, grid: Grid) -> int:
+        """For how many ticks after its own a measurement can matter."""
+        return ceil(round(self.max_age_s * 1e6) / _tick_us(grid))
+
+
+class Recipes(Protocol):
+    """Knows how a group is gridded at a tick; the plan of a lake is one."""
+
+    def recipe(self, group: Group, tick: int) -> Recipe:
+        """The recipe that is valid at `tick`."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Domain:
+    """What all regions of a group have in common."""
+
+    grid: Grid
+    group: Group
+    timing: Timing
+    limits: tuple[SeriesLimits, ...]
+    """one for each input of the group"""
+    recipes: Recipes
+    start_tick: int
+    """the first tick to publish"""
+
+    def check(self, rows: Measurements, past: Past) -> Checked:
+        """Check rows against their own past."""
+        return check_series(rows, self.limits, self.timing.max_age_s, past)
+
+    def grid_at(self, checked: Checked, region: int, tick: int) -> RegionGrid:
+        """One region at one tick."""
+        recipe = self.recipes.recipe(self.group, tick)
+        return grid_region(checked, self.group, self.grid, region, tick, self.timing.max_age_s, recipe)
+
+    @property
+    def context_s(self) -> float:
+        """How much of the past decides what a tick looks like: the backfill must have it at hand."""
+        return 2 * self.timing.max_age_s + max(limit.flat_s for limit in self.limits)
+
+
+class Rows(Protocol):
+    """Where a book keeps the rows of its open ticks; in the stream, Spark's state."""
+
+    def get(self, tick: int) -> bytes | None:
+        """The rows of a tick, if there are any."""
+        ...
+
+    def put(self, tick: int, data: bytes) -> None:
+        """Keep the rows of a tick."""
+        ...
+
+    def remove(self, tick: int) -> None:
+        """Forget them."""
+        ...
+
+
+@dataclass(slots=True)
+class Published:
+    """What is known of a tick that has been published and is still open."""
+
+    revision: int
+    digests: tuple[str, ...]
+    flagged: int
+    """measurements of the tick that were found bad by then"""
+
+
+@dataclass(slots=True)
+class State:
+    """What a book remembers between two turns, beside the rows."""
+
+    next_tick: int
+    closed: int
+    """this tick and all before it cannot change any more"""
+    folded: int
+    """rows of this tick and all before it are only in `past`"""
+    ticks: list[int] = field(default_factory=list)
+    """open ticks that have rows"""
+    published: dict[int, Published] = field(default_factory=dict)
+    dirty: list[int] = field(default_factory=list)
+    """published ticks that a late measurement may have changed"""
+    past: Past = field(default_factory=Past.nothing)
+
+    def encode(self) -> bytes:
+        """As bytes."""
+        head = {
+            "next": self.next_tick, "closed": self.closed, "folded": self.folded, "ticks": self.ticks,
+            "published": [(t, p.revision, p.digests, p.flagged) for t, p in self.published.items()],
+            "dirty": self.dirty,
+        }  # fmt: skip
+        text = json.dumps(head, separators=(",", ":")).encode()
+        return len(text).to_bytes(4, "little") + text + self.past.encode()
+
+    @classmethod
+    def decode(cls, data: bytes) -> "State":
+        """Read what `encode` wrote."""
+        size = int.from_bytes(data[:4], "little")
+        head = json.loads(data[4 : 4 + size])
+        published = {t: Published(r, tuple(d), f) for t, r, d, f in head["published"]}
+        past = Past.decode(data[4 + size :])
+        return cls(
+            head["next"], head["closed"], head["folded"], head["ticks"], published, head["dirty"], past
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Received:
+    """What became of measurements that arrived; only those at home are counted."""
+
+    used: int
+    duplicate: int
+    late: Measurements
+    """those that came too late, to be named"""
+
+
+@dataclass(frozen=True, slots=True)
+class Issue:
+    """A tick that is published or re-issued."""
+
+    tick: int
+    revision: int
+    grid: RegionGrid
+    flagged: int
+    """measurements that turned out bad since the last issue: so many fewer are used"""
+    changed: tuple[bool, ...]
+    """for each tile, whether it differs from the last issue; the others need not be sent"""
+
+
+class Book:
+    """The book of one region and group of attributes."""
+
+    def __init__(self, domain: Domain, region: int, rows: Rows, state: State | None = None) -> None:
+        self._domain = domain
+        self._region = region
+        self._rows = rows
+        reach = domain.timing.reach(domain.grid)
+        before = domain.start_tick - reach - 1
+        self.state = state or State(domain.start_tick, closed=before, folded=before)
+
+    def receive(self, parts: list[Measurements]) -> Received:
+        """Take measurements, from home and halo; exact repeats of known ones are dropped and counted."""
+        state, domain = self.state, self._domain
+        rows = concatenate(parts)
+        ticks = rows.time_us // _tick_us(domain.grid)
+        is_late = ticks <= state.closed
+        late = rows.take(is_late & (rows.home == 1))
+        used = 0
+        for tick, arrived in split_by(ticks[~is_late], rows.take(~is_late)):
+            known = self._rows.get(tick) if tick in state.ticks else None
+            before = decode(known) if known is not None else None
+            merged, _ = deduplicate([arrived] if before is None else [before, arrived])
+            used += int(merged.home.sum()) - (0 if before is None else int(before.home.sum()))
+            if before is None or len(merged) != len(before) or merged.home.sum() != before.home.sum():
+                self._rows.put(tick, merged.encode())
+                self._touch(tick)
+        return Received(used, int(rows.home.sum()) - used - len(late), late)
+
+    def _touch(self, tick: int) -> None:
+        state = self.state
+        if tick not in state.ticks:
+            state.ticks = sorted([*state.ticks, tick])
+        reach = self._domain.timing.reach(self._domain.grid)
+        touched = set(range(tick, tick + reach + 1)) & state.published.keys()
+        state.dirty = sorted(touched.union(state.dirty))
+
+    def advance(self, now_us: int) -> Iterator[Issue]:
+        """Publish what is due, re-issue what has changed, close what cannot change any more."""
+        state, domain = self.state, self._domain
+        due = domain.timing.due(domain.grid, now_us)
+        wanted = [*state.dirty, *range(state.next_tick, due + 1)]
+        if wanted:
+            checked = self._checked()
+            for tick in wanted:
+                issue = self._issue(checked, tick)
+                if issue is not None:
+                    yield issue
+        state.dirty = []
+        state.next_tick = max(state.next_tick, due + 1)
+        self._close(domain.timing.closed(domain.grid, now_us))
+
+    def _checked(self) -> Checked:
+        parts = [decode(data) for t in self.state.ticks if (data := self._rows.get(t)) is not None]
+        return self._domain.check(concatenate(parts).canonical(), self.state.past)
+
+    def _issue(self, checked: Checked, tick: int) -> Issue | None:
+        made = self._domain.grid_at(checked, self._region, tick)
+        digests = tuple(tile.digest.hex() for tile in made.tiles)
+        flagged = int(np.count_nonzero(made.test))
+        before = self.state.published.get(tick)
+        if before is None:
+            self.state.published[tick] = Published(0, digests, flagged)
+            return Issue(tick, 0, made, flagged, (True,) * len(digests))
+        changed = tuple(a != b for a, b in zip(digests, before.digests, strict=True))
+        if not any(changed) and flagged == before.flagged:
+            return None
+        revision = before.revision + any(changed)
+        self.state.published[tick] = Published(revision, digests, flagged)
+        return Issue(tick, revision, made, flagged - before.flagged, changed)
+
+    def _close(self, closed: int) -> None:
+        state, domain = self.state, self._domain
+        closed = min(closed, state.next_tick - 1)
+        if closed <= state.closed:
+            return
+        state.closed = closed
+        state.published = {t: p for t, p in state.published.items() if t > closed}
+        folded = closed - domain.timing.reach(domain.grid)
+        forgotten = [t for t in state.ticks if t <= folded]
+        if forgotten:
+            parts = [decode(data) for t in forgotten if (data := self._rows.get(t)) is not None]
+            rows = concatenate(parts).canonical()
+            state.past = fold(rows, domain.limits, domain.timing.max_age_s, state.past)
+            for tick in forgotten:
+                self._rows.remove(tick)
+            state.ticks = [t for t in state.ticks if t > folded]
+        state.folded = max(state.folded, folded)
+
+
+def _tick_us(grid: Grid) -> int:
+    return round(grid.tick * 1e6)

@@ -1,0 +1,159 @@
+"""One region at one tick: from checked measurements to values and errors for every point.
+
+A pure function of the measurements around the region, the tick and the recipe. The stream calls it when a tick
+is due, the backfill for every tick of its chunk; there is no other way to a grid.
+
+Each sensor contributes its last good value, if that is not older than `max_age_s`; kernels let its error grow
+with its age. Where no sensor speaks at all, the grid is what was known beforehand, with the error of that.
+"""
+
+from dataclasses import dataclass
+from hashlib import blake2b
+
+import numpy as np
+import numpy.typing as npt
+
+from sensorgrid.model.grid import Grid
+from sensorgrid.pipeline.gridding.groups import DIRECTION, EASTWARD, NORTHWARD, SPEED, WIND, Group
+from sensorgrid.pipeline.gridding.kernels import kernel_by_name
+from sensorgrid.pipeline.gridding.kernels.interface import Floats, Observations, Parameters, metres
+from sensorgrid.pipeline.gridding.measurements import Measurements
+from sensorgrid.pipeline.gridding.neighbours import reject_outliers
+from sensorgrid.pipeline.gridding.regions import points_in_metres
+from sensorgrid.pipeline.gridding.series import NEIGHBOUR, UNPAIRED, Bools, Checked, Ints
+
+
+@dataclass(frozen=True, slots=True)
+class Recipe:
+    """How a group of attributes is gridded."""
+
+    kernel: str
+    """a kernel's name"""
+    parameters: tuple[Parameters, ...]
+    """one for each attribute that is published"""
+
+
+@dataclass(frozen=True, slots=True)
+class Tile:
+    """The grid of one attribute, region and tick, with its errors and what it was made of."""
+
+    attribute: str
+    values: npt.NDArray[np.float32]
+    """row by row as in an array ``[y, x]``; never NaN"""
+    error: npt.NDArray[np.float32]
+    """one standard deviation, > 0"""
+    sensors: int
+    """that contributed, halo included"""
+    kernel: str
+
+    @property
+    def digest(self) -> bytes:
+        """Equal for equal grids: says whether a revision would change anything."""
+        return blake2b(self.values.tobytes() + self.error.tobytes(), digest_size=8).digest()
+
+
+@dataclass(frozen=True, slots=True)
+class RegionGrid:
+    """Everything that comes out of one region and tick."""
+
+    tiles: tuple[Tile, ...]
+    rows: Measurements
+    """the measurements of this very tick and region"""
+    test: npt.NDArray[np.uint8]
+    """for each of them the test that it failed, 0 if it was good"""
+
+
+@dataclass(frozen=True, slots=True)
+class _Vectors:
+    """At most one observation per sensor: where, when, one column of values per output, and from which rows."""
+
+    at: Ints
+    """a row with position and time of the observation"""
+    values: tuple[Floats, ...]
+    rows: tuple[Ints, ...]
+    """the rows that it was made of, one column per part"""
+
+
+def grid_region(
+    checked: Checked, group: Group, grid: Grid, region: int, tick: int, max_age_s: float, recipe: Recipe
+) -> RegionGrid:
+    """Grid one region at one tick from the measurements around it."""
+    tick_us = round(grid.tick * 1e6)
+    end_us = (tick + 1) * tick_us
+    rows, test = checked.rows, np.where(checked.bad_at(end_us), checked.test, 0).astype(np.uint8)
+    usable = (test == 0) & (rows.time_us < end_us) & (rows.time_us >= end_us - round(max_age_s * 1e6))
+    found = _wind(rows, usable, test) if group.name == WIND else _scalar(rows, usable)
+    positions = metres(rows.x[found.at], rows.y[found.at], grid.coordinates)
+    age_s = (end_us - rows.time_us[found.at]) / 1e6
+    every = [Observations(positions, values, age_s) for values in found.values]
+    rejected = np.zeros(len(found.at), bool)
+    for observations, parameters in zip(every, recipe.parameters, strict=True):
+        rejected |= reject_outliers(observations, parameters)
+    for part in found.rows:
+        test[part[rejected & (part >= 0)]] = NEIGHBOUR
+    kernel, points = kernel_by_name(recipe.kernel), points_in_metres(grid, region)
+    tiles = []
+    for attribute, observations, parameters in zip(group.outputs, every, recipe.parameters, strict=True):
+        good = Observations(positions[~rejected], observations.values[~rejected], age_s[~rejected])
+        field = kernel(good, points, parameters)
+        tiles.append(
+            Tile(
+                attribute, field.values.astype(np.float32), field.error.astype(np.float32),
+                len(good), recipe.kernel,
+            )
+        )  # fmt: skip
+    own = (rows.home == 1) & (rows.time_us >= end_us - tick_us) & (rows.time_us < end_us)
+    return RegionGrid(tuple(tiles), rows.take(own), test[own])
+
+
+def _scalar(rows: Measurements, usable: Bools) -> _Vectors:
+    at = _last_of_each(rows.sensor, np.flatnonzero(usable))
+    return _Vectors(at, (rows.value[at],), (at,))
+
+
+def _wind(rows: Measurements, usable: Bools, test: npt.NDArray[np.uint8]) -> _Vectors:
+    """Speed and direction, or both components, of the same sensor and moment; others are unpaired.
+
+    A calm has no direction and needs none. A wind without a direction (variable) is not a vector.
+    """
+    good = np.flatnonzero(usable)
+    speed, direction, east, north = (
+        good[rows.code[good] == code] for code in (SPEED, DIRECTION, EASTWARD, NORTHWARD)
+    )
+    calm = speed[rows.value[speed] == 0]
+    blowing, its_direction = _pairs(rows, speed[rows.value[speed] > 0], direction)
+    _, calm_direction = _pairs(rows, calm, direction)
+    easts, norths = _pairs(rows, east, north)
+    alone = np.setdiff1d(good, np.concatenate([calm, calm_direction, blowing, its_direction, easts, norths]))
+    test[alone] = UNPAIRED
+    towards = np.radians(rows.value[its_direction])
+    at = np.concatenate([blowing, calm, easts])
+    zero, none = np.zeros(len(calm)), np.full(len(calm), -1)
+    u = np.concatenate([-rows.value[blowing] * np.sin(towards), zero, rows.value[easts]])
+    v = np.concatenate([-rows.value[blowing] * np.cos(towards), zero, rows.value[norths]])
+    other = np.concatenate([its_direction, none, norths])
+    order = np.lexsort((at, rows.time_us[at], rows.sensor[at]))
+    last = order[_last_of_each(rows.sensor[at][order], np.arange(len(at)))]
+    return _Vectors(at[last], (u[last], v[last]), (at[last], other[last]))
+
+
+def _last_of_each(sensor: npt.NDArray[np.uint64], which: Ints) -> Ints:
+    """Of the chosen rows, ordered by sensor and time, the last one of each sensor."""
+    chosen = sensor[which]
+    return which[np.r_[chosen[1:] != chosen[:-1], True]] if len(which) else which
+
+
+def _pairs(rows: Measurements, first: Ints, second: Ints) -> tuple[Ints, Ints]:
+    """Rows of `first` and `second` that have sensor and time in common."""
+    if not len(first) or not len(second):
+        return first[:0], second[:0]
+    both = np.concatenate([first, second])
+    order = np.lexsort((np.arange(len(both)) >= len(first), rows.time_us[both], rows.sensor[both]))
+    a, b = both[order[:-1]], both[order[1:]]
+    same = (
+        (rows.sensor[a] == rows.sensor[b])
+        & (rows.time_us[a] == rows.time_us[b])
+        & (order[:-1] < len(first))
+        & (order[1:] >= len(first))
+    )
+    return a[same], b[same]
