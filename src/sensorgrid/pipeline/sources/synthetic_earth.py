@@ -31,6 +31,7 @@ from sensorgrid.pipeline.sources.synthetic_weather import (
     TEMPERATURE,
     Floats,
     Weather,
+    bell,
     uniform,
 )
 
@@ -191,8 +192,8 @@ class Earth:
 
     def stations(self) -> tuple[npt.NDArray[np.str_], Floats, Floats]:
         """Names, longitudes and latitudes: crowded in parts of the land, sparse elsewhere, few at sea."""
-        lon, lat = _positions(self.seed, self.station_count)
-        return np.array([f"SYN{number:05d}" for number in range(self.station_count)]), lon, lat
+        lon, lat, _ = _positions(self.seed, self.station_count)
+        return np.array(_names(self.station_count).to_pylist()), lon, lat
 
     def reports(self, start_s: float, end_s: float, stations: tuple[int, int] | None = None) -> pa.Table:
         """What arrives in [start, end), in the order of arrival, as `REPORTS`.
@@ -200,14 +201,14 @@ class Earth:
         `stations` keeps those numbered in [first, last): for a reader that is one of several.
         """
         rows = self._rows(start_s, end_s, stations)
-        names, lon, lat = self.stations()
+        lon, lat, _ = _positions(self.seed, self.station_count)
         station, attribute = rows["station"], rows["attribute"].astype(np.int32)
         x, y, impossible = _misplace(self.seed, rows, lon[station], lat[station])
         time_us = np.where(rows["fault"] == FAULTS.index("future"), FUTURE_MS, rows["event_ms"]) * 1000
         units = [KNOWN[name].unit for name in self.attributes]
         count = len(station)
         columns = [
-            pa.array(names).take(pa.array(station)),
+            _names(self.station_count).take(pa.array(station)),
             pa.array(self.attributes).take(pa.array(attribute)),
             pa.array(x, mask=impossible),
             pa.array(y, mask=impossible),
@@ -297,9 +298,7 @@ class Earth:
         rows: dict[str, Ints | Floats] = {name: np.repeat(column, many) for name, column in sent.items()}
         station, tick = np.repeat(sent["station"], many), np.repeat(sent["tick"], many)
         kind = np.tile(np.arange(many), len(sent["station"]))
-        lon, lat = _positions(self.seed, self.station_count)
-        at = sent["station"]
-        known = Weather(self.seed).truth(self.attributes, lon[at], lat[at], sent["event_ms"] / 1000)
+        known = self._known(sent["station"], sent["event_ms"] / 1000)
         truth = np.stack([known[name] for name in self.attributes], axis=1).ravel()
         value = self._noisy(truth, station, tick, kind)
         fault = np.zeros(len(kind), dtype=np.int64)
@@ -312,12 +311,14 @@ class Earth:
             fault[np.repeat(hit, many)] = FAULTS.index(name)
         return rows | {"attribute": kind, "truth": truth, "value": value, "fault": fault}
 
+    def _known(self, station: Ints, time_s: Floats) -> dict[str, Floats]:
+        lon, lat, land = (column[station] for column in _positions(self.seed, self.station_count))
+        return Weather(self.seed).truth(self.attributes, lon, lat, time_s, land)
+
     def _noisy(self, truth: Floats, station: Ints, tick: Ints, kind: Ints) -> Floats:
         """What a healthy sensor reads: the truth with an error, inside the range that the sensor can show."""
         sigma = np.array([_NOISE.get(name, _NOISE_ELSE) for name in self.attributes]) * self.noise
-        # The sum of four uniform numbers is close enough to a normal one and needs no logarithm.
-        error = sum(self._draw(salt, station, tick, kind) for salt in (12, 13, 14, 15))
-        value = np.asarray(truth + sigma[kind] * (error - 2.0) * np.sqrt(3.0))
+        value = np.asarray(truth + sigma[kind] * bell(self.seed, 1012, station, tick, kind))
         for index, name in enumerate(self.attributes):
             mine = kind == index
             if name == DIRECTION:
@@ -335,8 +336,7 @@ class Earth:
         if len(stuck):
             s, k = station[stuck], kind[stuck]
             began = self._first_tick(s, stretch[stuck], 1)
-            lon, lat = _positions(self.seed, self.station_count)
-            known = Weather(self.seed).truth(self.attributes, lon[s], lat[s], began * self.tick_s)
+            known = self._known(s, np.asarray(began * self.tick_s, dtype=np.float64))
             old = np.stack([known[name] for name in self.attributes])[k, np.arange(len(s))]
             value[stuck] = self._noisy(old, s, began, k)
             fault[stuck] = FAULTS.index("stuck")
@@ -386,8 +386,16 @@ def _misplace(
 
 
 @lru_cache(maxsize=8)
-def _positions(seed: int, count: int) -> tuple[Floats, Floats]:
-    """Where the stations are. Seven of ten stand around a town, two anywhere on land, one at sea."""
+def _names(count: int) -> pa.Array:
+    return pa.array([f"SYN{number:05d}" for number in range(count)])
+
+
+@lru_cache(maxsize=8)
+def _positions(seed: int, count: int) -> tuple[Floats, Floats, Floats]:
+    """Where the stations are, and how much that is land.
+
+    Seven of ten stand around a town, two anywhere on land, one at sea.
+    """
     random, weather = np.random.default_rng([seed & 0x7FFFFFFF, 77]), Weather(seed)
 
     def somewhere(many: int, wet: bool) -> tuple[Floats, Floats]:
@@ -415,6 +423,7 @@ def _positions(seed: int, count: int) -> tuple[Floats, Floats]:
     # As a person would write them down: four digits are eleven metres.
     lon, lat = np.round(np.mod(lon[mixed] + 180, 360) - 180, 4), np.round(lat[mixed], 4)
     lon[lon == 180] = -180.0
-    for column in (lon, lat):
+    land = weather.land(lon, lat)
+    for column in (lon, lat, land):
         column.setflags(write=False)
-    return lon, lat
+    return lon, lat, land

@@ -87,10 +87,12 @@ class Weather:
         longitude: npt.ArrayLike,
         latitude: npt.ArrayLike,
         time_s: npt.ArrayLike,
+        land: npt.ArrayLike | None = None,
     ) -> dict[str, Floats]:
         """Values of several attributes at the same places and times; what they share is computed once.
 
         Positions are degrees, times seconds since 1970-01-01T00:00Z; the three broadcast against each other.
+        Who asks again and again for the same places can bring along what `land` says of them.
         """
         wanted = tuple(attributes)
         for name in wanted:
@@ -101,10 +103,14 @@ class Weather:
         lon, lat, t = np.broadcast_arrays(
             *(np.asarray(a, dtype=np.float64) for a in (longitude, latitude, time_s))
         )
-        place = _Place.at(lon.ravel(), lat.ravel(), t.ravel(), self.seed)
+        here = (
+            self.land(lon, lat) if land is None else np.broadcast_to(np.asarray(land, np.float64), lon.shape)
+        )
+        place = _Place.at(lon.ravel(), lat.ravel(), t.ravel(), here.ravel(), self.seed)
         known: dict[str, Floats] = {}
         if {TEMPERATURE, DEW_POINT, HUMIDITY} & set(wanted):
             known[TEMPERATURE] = place.temperature()
+        if {DEW_POINT, HUMIDITY} & set(wanted):
             known[HUMIDITY] = place.humidity(known[TEMPERATURE])
             known[DEW_POINT] = dew_point(known[TEMPERATURE], known[HUMIDITY])
         if PRESSURE in wanted:
@@ -143,15 +149,27 @@ def dew_point(temperature: Floats, humidity: Floats) -> Floats:
 
 
 def uniform(seed: int, salt: int, *keys: npt.ArrayLike) -> Floats:
-    """Random numbers in [0, 1) that depend on nothing but their keys: the same in any slice, in any process.
+    """Random numbers in [0, 1) that depend on nothing but their keys: the same in any slice and process."""
+    return np.asarray(_hash(seed, salt, *keys) >> np.uint64(11), dtype=np.float64) * 2.0**-53
 
-    SplitMix64's finalizer, applied once per key; NumPy's generators would have to be wound to each key.
+
+def bell(seed: int, salt: int, *keys: npt.ArrayLike) -> Floats:
+    """Like `uniform`, but of a bell curve with mean 0 and variance 1 that ends at ±3.46.
+
+    The sum of four uniform numbers is close enough to a normal one and needs no logarithm.
     """
+    bits = _hash(seed, salt, *keys)
+    total = sum((bits >> np.uint64(16 * part)) & np.uint64(0xFFFF) for part in range(4))
+    return np.asarray((np.asarray(total, dtype=np.float64) / 65_535 - 2.0) * np.sqrt(3.0))
+
+
+def _hash(seed: int, salt: int, *keys: npt.ArrayLike) -> npt.NDArray[np.uint64]:
+    """SplitMix64's finalizer, once per key; NumPy's generators would have to be wound to each key."""
     state = np.asarray(_mix(np.uint64((seed * 1_000_003 + salt) & 0xFFFFFFFFFFFFFFFF)))
     with np.errstate(over="ignore"):
         for key in keys:
             state = _mix(state ^ (np.asarray(key).astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15)))
-    return np.asarray(state >> np.uint64(11), dtype=np.float64) * 2.0**-53
+    return state
 
 
 def _mix(x: npt.NDArray[np.uint64] | np.uint64) -> npt.NDArray[np.uint64]:
@@ -180,7 +198,7 @@ class _Place:
     storm_wind: tuple[Floats, Floats]
 
     @classmethod
-    def at(cls, lon: Floats, lat: Floats, t: Floats, seed: int) -> "_Place":
+    def at(cls, lon: Floats, lat: Floats, t: Floats, land: Floats, seed: int) -> "_Place":
         vector = _vector(lon, lat)
         lam, phi = np.radians(lon), np.radians(lat)
         zero = np.zeros_like(lam)
@@ -189,7 +207,7 @@ class _Place:
         theta = _wave_phase(lam, phi, t, seed)
         crest = 47 + 8 * np.sin(theta + 0.5 * np.sin(theta)) + 3 * np.sin(2 * lam + 0.3 * t / DAY_S + seed)
         pressure, wind = _storms(vector, east, north, t, seed)
-        return cls(lon, lat, t, seed, vector, east, north, _land(vector), np.abs(lat) - crest, pressure, wind)
+        return cls(lon, lat, t, seed, vector, east, north, land, np.abs(lat) - crest, pressure, wind)
 
     def temperature(self) -> Floats:
         """In K."""
