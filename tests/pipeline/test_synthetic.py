@@ -4,7 +4,6 @@ import json
 import pickle
 import time
 from collections import Counter
-from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
 
@@ -21,7 +20,6 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 from sensorgrid.model.errors import UnknownAttributeError
 from sensorgrid.pipeline.attributes import KNOWN
 from sensorgrid.pipeline.schema import MEASUREMENT
-from sensorgrid.pipeline.session import start_session
 from sensorgrid.pipeline.sources import synthetic_weather as weather
 from sensorgrid.pipeline.sources.synthetic import (
     FORMAT,
@@ -46,13 +44,6 @@ START = 1_784_000_000  # 2026-07-14T02:13:20Z
 WORLD = Earth(seed=3, station_count=60, tick_s=300)
 RATES = tuple(name for name in Rates.__slots__ if name != "slow")
 ROUGH = Rates(**dict.fromkeys(RATES, 0.05), slow=0.2)
-
-
-@pytest.fixture(scope="module")
-def spark() -> Iterator[SparkSession]:
-    session = start_session("local[2]")
-    yield session
-    session.stop()
 
 
 def both(earth: Earth, start: float, end: float) -> pa.Table:
