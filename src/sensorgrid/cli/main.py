@@ -1,17 +1,17 @@
 """The `sensorgrid` command."""
 
-import json
 import os
 import sys
 from io import TextIOWrapper
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 from rich.console import Console
 
 from sensorgrid import __version__
-from sensorgrid.cli import arguments, bench, explain
+from sensorgrid.cli import arguments, bench, explain, pipeline
+from sensorgrid.cli.output import write
 from sensorgrid.model.errors import SensorGridError
 from sensorgrid.model.grid import ATTRIBUTES
 
@@ -25,6 +25,7 @@ app = typer.Typer(
 )
 bench_app = typer.Typer(help="Benchmarks, as ratios in one run.", no_args_is_help=True)
 app.add_typer(bench_app, name="bench")
+app.add_typer(pipeline.app, name="pipeline")
 
 console = Console()
 errors = Console(stderr=True)
@@ -108,7 +109,7 @@ def explain_command(
     query = arguments.read_query(attribute, bbox, resolution, start, until)
     with errors.status("cutting the query into cells (the first time, compiling takes a few seconds)"):
         facts = explain.explanation(query, grid, depth)
-    if _write(target, {"command": "explain", "version": __version__} | facts):
+    if write(target, {"command": "explain", "version": __version__} | facts):
         explain.show(console, query, grid, facts)
 
 
@@ -131,19 +132,6 @@ def bench_index(
         rows = [row | {"seed": s} for s in chosen for row in index.run(plan, s, rounds, status.update)]
     args = {"quick": quick, "seeds": seeds, "rounds": rounds}
     result = {"command": "bench index", "version": __version__, "args": args, "machine": index.machine()}
-    if _write(target, result | {"rows": rows}):
+    if write(target, result | {"rows": rows}):
         for s in chosen:
             bench.show_index(console, [row for row in rows if row["seed"] == s])
-
-
-def _write(path: Path | None, result: dict[str, Any]) -> bool:
-    """Write a result before anything is printed, which may fail; says whether to print at all."""
-    text = json.dumps(result, indent=1) + "\n"
-    if path is None:
-        return True
-    if str(path) == "-":
-        sys.stdout.write(text)
-        return False
-    path.write_text(text)
-    errors.print(f"wrote {path}", style="dim")
-    return True

@@ -11,8 +11,11 @@ import tempfile
 import zipfile
 from collections.abc import Mapping
 from pathlib import Path
+from subprocess import STDOUT
 from typing import Any
 
+from pyspark import SparkConf, SparkContext
+from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession
 
 import sensorgrid
@@ -51,12 +54,13 @@ def start_session(
     name: str = "sensorgrid",
     conf: Mapping[str, str] | None = None,
     driver_memory: str = "2g",
-    quiet: bool = True,
+    log: Path | None = None,
 ) -> SparkSession:
     """A session on `master`: ``local[N]``, ``spark://host:port``, ``yarn``…, or ``sc://host:port`` (Connect).
 
     On a cluster our package goes to the executors as a zip file; what it imports (NumPy, SciPy, pyarrow,
-    pandas) must be installed there. `conf` overrides any setting of ours.
+    pandas) must be installed there. `conf` overrides any setting of ours. What Spark says on its own
+    account goes to `log`, or to standard error without one.
     """
     if master.startswith("sc://"):
         return _connect(master, conf or {})
@@ -73,8 +77,8 @@ def start_session(
     if local:
         settings |= {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
     settings |= dict(conf or {})
-    if quiet:
-        settings.setdefault("spark.driver.extraJavaOptions", _quiet_options())
+    settings.setdefault("spark.driver.extraJavaOptions", _quiet_options())
+    _launch(settings, log)
     builder = SparkSession.builder
     for key, value in settings.items():
         builder = builder.config(key, value)
@@ -82,6 +86,19 @@ def start_session(
     if not local:
         session.addArtifacts(str(package_zip()), pyfile=True)
     return session
+
+
+def _launch(settings: Mapping[str, str], log: Path | None) -> None:
+    """Start Java with its output where people want it; a Java that runs already is kept."""
+    if log is None or SparkContext._gateway is not None:
+        return
+    conf = SparkConf(loadDefaults=False)
+    for key, value in settings.items():
+        conf.set(key, value)
+    log.parent.mkdir(parents=True, exist_ok=True)
+    with log.open("ab") as out:
+        gateway = launch_gateway(conf=conf, popen_kwargs={"stdout": out, "stderr": STDOUT})
+    SparkContext._ensure_initialized(gateway=gateway, conf=conf)
 
 
 def package_zip() -> Path:

@@ -104,7 +104,8 @@ class Rows(Protocol):
 class Published:
     """What is known of a tick that has been published and is still open."""
 
-    revision: int
+    revisions: tuple[int, ...]
+    """of each tile"""
     digests: tuple[str, ...]
     flagged: int
     """measurements of the tick that were found bad by then"""
@@ -130,7 +131,7 @@ class State:
         """As bytes."""
         head = {
             "next": self.next_tick, "closed": self.closed, "folded": self.folded, "ticks": self.ticks,
-            "published": [(t, p.revision, p.digests, p.flagged) for t, p in self.published.items()],
+            "published": [(t, p.revisions, p.digests, p.flagged) for t, p in self.published.items()],
             "dirty": self.dirty,
         }  # fmt: skip
         text = json.dumps(head, separators=(",", ":")).encode()
@@ -141,7 +142,7 @@ class State:
         """Read what `encode` wrote."""
         size = int.from_bytes(data[:4], "little")
         head = json.loads(data[4 : 4 + size])
-        published = {t: Published(r, tuple(d), f) for t, r, d, f in head["published"]}
+        published = {t: Published(tuple(r), tuple(d), f) for t, r, d, f in head["published"]}
         past = Past.decode(data[4 + size :])
         return cls(
             head["next"], head["closed"], head["folded"], head["ticks"], published, head["dirty"], past
@@ -163,12 +164,11 @@ class Issue:
     """A tick that is published or re-issued."""
 
     tick: int
-    revision: int
     grid: RegionGrid
+    revisions: tuple[int | None, ...]
+    """of each tile; None where it has not changed since the last issue and need not be sent"""
     flagged: int
     """measurements that turned out bad since the last issue: so many fewer are used"""
-    changed: tuple[bool, ...]
-    """for each tile, whether it differs from the last issue; the others need not be sent"""
 
 
 class Book:
@@ -233,14 +233,16 @@ class Book:
         flagged = int(np.count_nonzero(made.test))
         before = self.state.published.get(tick)
         if before is None:
-            self.state.published[tick] = Published(0, digests, flagged)
-            return Issue(tick, 0, made, flagged, (True,) * len(digests))
-        changed = tuple(a != b for a, b in zip(digests, before.digests, strict=True))
-        if not any(changed) and flagged == before.flagged:
+            revisions: tuple[int | None, ...] = (0,) * len(digests)
+            self.state.published[tick] = Published((0,) * len(digests), digests, flagged)
+            return Issue(tick, made, revisions, flagged)
+        if digests == before.digests and flagged == before.flagged:
             return None
-        revision = before.revision + any(changed)
-        self.state.published[tick] = Published(revision, digests, flagged)
-        return Issue(tick, revision, made, flagged - before.flagged, changed)
+        changed = [a != b for a, b in zip(digests, before.digests, strict=True)]
+        latest = tuple(r + c for r, c in zip(before.revisions, changed, strict=True))
+        self.state.published[tick] = Published(latest, digests, flagged)
+        revisions = tuple(r if c else None for r, c in zip(latest, changed, strict=True))
+        return Issue(tick, made, revisions, flagged - before.flagged)
 
     def _close(self, closed: int) -> None:
         state, domain = self.state, self._domain

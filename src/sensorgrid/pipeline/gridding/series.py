@@ -27,6 +27,10 @@ TESTS = ("", "conflict", "flat_line", "step", "rate", "spike", "neighbour", "unp
 CONFLICT, FLAT, STEP, RATE, SPIKE, NEIGHBOUR, UNPAIRED = range(1, 8)
 
 
+_NOISES = 6.0
+"""Two good reports shortly after each other differ by no more than this many times their usual error."""
+
+
 @dataclass(frozen=True, slots=True)
 class SeriesLimits:
     """Limits of one attribute; the units are canonical, rates per hour."""
@@ -40,7 +44,7 @@ class SeriesLimits:
     flat_s: float
     """a value that has not changed for so long is stuck; 0 switches the check off"""
     tolerance: float
-    """two values of one sensor and moment that differ by no more are one value, rounded twice"""
+    """usual error of a report: values of one moment that differ by no more are one value, rounded twice"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,14 +109,14 @@ def check_series(rows: Measurements, limits: tuple[SeriesLimits, ...], gap_s: fl
     losers = _conflicts(rows, np.array([limit.tolerance for limit in limits]))
     kept = np.flatnonzero(~losers)
     chain = _Chain.of(rows.take(kept), past, round(gap_s * 1e6))
-    by_code = np.array([[s.step, s.rate, s.spike, s.flat_s] for s in limits]).T
-    step, rate, spike, flat_s = by_code[:, rows.code[kept]] if len(kept) else np.empty((4, 0))
+    by_code = np.array([[s.step, s.rate, s.spike, s.flat_s, s.tolerance] for s in limits]).T
+    step, rate, spike, flat_s, tolerance = by_code[:, rows.code[kept]]
 
     test = np.zeros(len(rows), np.uint8)
     bad_from = np.full(len(rows), NEVER)
     test[losers], bad_from[losers] = CONFLICT, ALWAYS
     for number, failed in (
-        (RATE, chain.jumps(rate * np.maximum(chain.hours_since_previous, 1 / 60))),
+        (RATE, chain.jumps(rate * chain.hours_since_previous + _NOISES * tolerance)),
         (STEP, chain.jumps(step)),
         (FLAT, (flat_s > 0) & (chain.rows.time_us - chain.since_us >= flat_s * 1e6)),
     ):

@@ -1,0 +1,294 @@
+"""`sensorgrid pipeline`: the data pipeline alone, for a laptop or one machine of several."""
+
+import os
+import signal
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import datetime
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from sensorgrid.cli import arguments
+
+app = typer.Typer(
+    help="From raw measurements to gap-free grids, on Spark.", no_args_is_help=True, rich_markup_mode="rich"
+)
+console = Console()
+errors = Console(stderr=True)
+
+Config = Annotated[Path, typer.Argument(metavar="GRID.TOML", help="The configuration; see docs/pipeline.md.")]
+Master = Annotated[
+    str | None,
+    typer.Option("--master", help="Spark's master, instead of the file's: local[2], spark://…, sc://…."),
+]
+From = Annotated[str | None, typer.Option("--from", help="First moment, ISO 8601 with zone.")]
+Until = Annotated[str | None, typer.Option("--until", help="End, ISO 8601 with zone.")]
+JsonFile = Annotated[
+    Path | None,
+    typer.Option("--json", metavar="FILE", help="Also write the counts here; - writes only them."),
+]
+
+
+@app.command("run")
+def run_command(
+    config: Config,
+    master: Master = None,
+    seconds: Annotated[
+        float | None, typer.Option("--seconds", min=0, help="Stop after so long; without it, when asked to.")
+    ] = None,
+    json_file: JsonFile = None,
+) -> None:
+    """Grid what arrives, tick by tick, until Ctrl-C or SIGTERM; start it again and it goes on where it was.
+
+    Example: sensorgrid pipeline run grid.toml
+    """
+    from sensorgrid.pipeline import jobs
+    from sensorgrid.pipeline.receiving import landing_daemons
+
+    target, settings = arguments.read_target(json_file), _settings(config, master)
+    stop = _stop_on_signals()
+    with _session(settings) as session, landing_daemons(settings, _say), _live() as listen:
+        outcome = jobs.run(session, settings, stop, seconds=seconds, listen=listen, say=_say)
+    _finish("pipeline run", outcome, settings, target)
+
+
+@app.command("backfill")
+def backfill_command(
+    config: Config, start: From = None, until: Until = None, master: Master = None, json_file: JsonFile = None
+) -> None:
+    """Grid what lies in the sources' files, as one batch; grids that are in the lake already are left alone.
+
+    Example: sensorgrid pipeline backfill grid.toml --from 2022-10-22T00:00Z --until 2022-10-23T00:00Z
+    """
+    from sensorgrid.pipeline import jobs
+
+    target, settings = arguments.read_target(json_file), _settings(config, master)
+    first, end = _moment("--from", start), _moment("--until", until)
+    with _session(settings) as session, errors.status("starting") as status:
+
+        def say(text: str) -> None:
+            status.update(text)
+
+        outcome = jobs.backfill(session, settings, first=first, until=end, say=say)
+    for note in outcome.notes:
+        _say(note)
+    _finish("pipeline backfill", outcome, settings, target)
+
+
+@app.command("replay")
+def replay_command(
+    config: Config,
+    speed: Annotated[
+        float, typer.Option("--speed", min=0.001, help="Seconds of the past per second; inf is possible.")
+    ] = 600.0,
+    start: From = None,
+    until: Until = None,
+    master: Master = None,
+    json_file: JsonFile = None,
+) -> None:
+    """Send what lies in the sources' files through the stream, as if it arrived now.
+
+    Example: sensorgrid pipeline replay grid.toml --speed 3600
+    """
+    from sensorgrid.pipeline import jobs
+
+    target, settings = arguments.read_target(json_file), _settings(config, master)
+    first, end = _moment("--from", start), _moment("--until", until)
+    stop = _stop_on_signals()
+    with _session(settings) as session, _live() as listen:
+        outcome = jobs.replay(
+            session, settings, stop, speed=speed, first=first, until=end, listen=listen, say=_say
+        )
+    _finish("pipeline replay", outcome, settings, target)
+
+
+@app.command("land")
+def land_command(config: Config) -> None:
+    """Receive the configuration's MQTT topics into landing files, until Ctrl-C or SIGTERM; Spark is not needed.
+
+    Example: sensorgrid pipeline land grid.toml
+    """
+    from sensorgrid.pipeline.receiving import land_all
+    from sensorgrid.pipeline.settings import read_settings
+
+    settings = read_settings(config)
+    land_all(settings, _stop_on_signals(), _say)
+
+
+@app.command("tidy")
+def tidy_command(config: Config) -> None:
+    """Join the lake's small files and remove what the configuration does not keep; safe while it runs.
+
+    Example: sensorgrid pipeline tidy grid.toml
+    """
+    from sensorgrid.pipeline import jobs
+    from sensorgrid.pipeline.settings import read_settings
+
+    for what, number in jobs.tidy(read_settings(config)).items():
+        console.print(f"{what.replace('_', ' ')}: {number:,} files fewer", highlight=False)
+
+
+@app.command("status")
+def status_command(config: Config, json_file: JsonFile = None) -> None:
+    """What the lake holds: ticks, grids, counts, and the reasons of what was refused.
+
+    Example: sensorgrid pipeline status grid.toml
+    """
+    from sensorgrid.cli import pipeline_views
+    from sensorgrid.cli.output import write
+    from sensorgrid.pipeline.lake import Lake
+    from sensorgrid.pipeline.settings import read_settings
+
+    settings = read_settings(config)
+    lake = Lake(settings.lake).check()
+    facts = pipeline_views.lake_facts(lake, settings.grid.grid())
+    if write(arguments.read_target(json_file), {"command": "pipeline status"} | facts):
+        pipeline_views.show_lake(console, facts)
+
+
+@app.command("map")
+def map_command(
+    config: Config,
+    attribute: Annotated[
+        str | None, typer.Option(help="Which one; the first of the grid if left out.")
+    ] = None,
+    at: Annotated[
+        str | None, typer.Option("--at", help="Moment, ISO 8601 with zone; the newest tick.")
+    ] = None,
+    out: Annotated[Path, typer.Option("--out", help="A PNG, PDF or SVG file.")] = Path("map.png"),
+    coast: Annotated[
+        Path | None, typer.Option("--coast", help="Coastlines: CSV with ring number, longitude, latitude.")
+    ] = None,
+) -> None:
+    """Draw a tick of the lake as a map: values, stated errors, sensors.
+
+    Example: sensorgrid pipeline map grid.toml --attribute air_temperature --out map.png
+    """
+    from sensorgrid.cli import pipeline_map
+    from sensorgrid.pipeline.lake import Lake
+    from sensorgrid.pipeline.settings import read_settings
+
+    settings = read_settings(config)
+    lake, grid = Lake(settings.lake).check(), settings.grid.grid()
+    pipeline_map.draw(lake, grid, attribute, _moment("--at", at), out, coast)
+    errors.print(f"wrote {out}", style="dim")
+
+
+def _settings(config: Path, master: str | None) -> Any:
+    from sensorgrid.pipeline.settings import read_settings
+
+    settings = read_settings(config)
+    if master is None:
+        return settings
+    return settings.model_copy(update={"spark": settings.spark.model_copy(update={"master": master})})
+
+
+def _moment(name: str, text: str | None) -> datetime | None:
+    return None if text is None else arguments.moment(name, text)
+
+
+@contextmanager
+def _session(settings: Any) -> Iterator[Any]:
+    """A Spark session for the time of a job; what Spark itself says goes to a file beside the lake."""
+    from sensorgrid.pipeline.session import start_session
+
+    spark = settings.spark
+    log = Path(f"{settings.lake.rstrip('/')}.spark.log") if "://" not in settings.lake else None
+    with errors.status("starting Spark"):
+        session = start_session(
+            spark.master,
+            name="sensorgrid pipeline",
+            conf=spark.conf,
+            driver_memory=spark.driver_memory,
+            log=log,
+        )
+    try:
+        yield session
+    finally:
+        session.stop()
+
+
+def _stop_on_signals() -> threading.Event:
+    """An event that Ctrl-C and SIGTERM set; the second time, the process goes at once."""
+    stop = threading.Event()
+
+    def asked(number: int, _: object) -> None:
+        if stop.is_set():
+            os._exit(128 + number)
+        errors.print("stopping after this micro-batch; once more to stop at once", style="yellow")
+        stop.set()
+
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, asked)
+    return stop
+
+
+@contextmanager
+def _live() -> Iterator[Any]:
+    """A listener that keeps one line of counts up to date, or writes a line per batch where nobody watches."""
+    from sensorgrid.cli.pipeline_views import line_of
+
+    if not errors.is_terminal:
+        yield lambda report: errors.print(line_of(report), highlight=False, soft_wrap=True)
+        return
+    with errors.status("waiting for the first micro-batch") as status:
+        yield lambda report: status.update(line_of(report))
+
+
+def _say(text: str) -> None:
+    errors.print(text, style="dim", highlight=False)
+
+
+def _finish(command: str, outcome: Any, settings: Any, target: Path | None) -> None:
+    from sensorgrid import __version__
+    from sensorgrid.cli.output import write
+
+    facts = {
+        "command": command,
+        "version": __version__,
+        **outcome.total.to_dict(),
+        "batches": outcome.batches,
+        "unbalanced": outcome.unbalanced,
+        "seconds": round(outcome.seconds, 3),
+        "first": outcome.first.isoformat() if outcome.first else None,
+        "last": outcome.last.isoformat() if outcome.last else None,
+        "lake": settings.lake,
+        "notes": outcome.notes,
+    }
+    if write(target, facts):
+        console.print(_summary(outcome))
+        console.print(f"lake: {settings.lake}", style="dim", highlight=False, soft_wrap=True)
+    if outcome.unbalanced:
+        errors.print(
+            f"error: the counts of batches {outcome.unbalanced[:5]} do not add up, expected raw = used + flagged"
+            " + duplicate + late + dead letter",
+            style="red",
+        )
+        sys.exit(1)
+
+
+def _summary(outcome: Any) -> Table:
+    total = outcome.total
+    table = Table(title=f"{outcome.batches} batches in {outcome.seconds:.1f} s", title_justify="left")
+    table.add_column("measurements")
+    table.add_column("", justify="right")
+    table.add_column("of raw", justify="right")
+    for name in ("raw", "used", "flagged", "duplicate", "late", "dead_letter"):
+        value = getattr(total, name)
+        share = f"{value / total.raw:.1%}" if total.raw else ""
+        table.add_row(name.replace("_", " "), f"{value:,}", share)
+    table.add_section()
+    for test, value in sorted(total.tests.items(), key=lambda item: -item[1]):
+        if value and test != "dead_letter":
+            table.add_row(f"  {test}", f"{value:,}", f"{value / total.raw:.1%}" if total.raw else "")
+    table.add_section()
+    table.add_row("grids published", f"{total.blocks:,}", "")
+    if outcome.first and outcome.last:
+        table.add_row("ticks", f"{outcome.first:%Y-%m-%d %H:%M} to", f"{outcome.last:%Y-%m-%d %H:%M}")
+    return table

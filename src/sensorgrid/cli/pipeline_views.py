@@ -1,0 +1,89 @@
+"""What `sensorgrid pipeline` shows: a line while it works, and what a lake holds."""
+
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from rich.console import Console
+from rich.table import Table
+
+from sensorgrid.model.grid import Grid
+from sensorgrid.pipeline.jobs import Report
+from sensorgrid.pipeline.lake import Lake
+from sensorgrid.pipeline.ledger import Ledger
+
+REASONS = 12
+"""so many kinds of refusal are listed"""
+
+
+def line_of(report: Report) -> str:
+    """One line for a micro-batch: what it had, and everything so far."""
+    batch, total = report.ledger, report.total
+    newest = f"{report.newest:%Y-%m-%d %H:%M}" if report.newest else "none yet"
+    wrong = "" if batch.balanced else "  THE COUNTS DO NOT ADD UP"
+    return (
+        f"batch {report.batch}: {batch.raw:,} in {report.seconds:.1f} s, {batch.blocks} grids, newest tick {newest}"
+        f" | in all {total.raw:,} raw = {total.used:,} used + {total.flagged:,} flagged + {total.duplicate:,}"
+        f" duplicate + {total.late:,} late + {total.dead_letter:,} dead{wrong}"
+    )
+
+
+def lake_facts(lake: Lake, grid: Grid) -> dict[str, Any]:
+    """What a lake holds, as plain values."""
+    total = Ledger()
+    for counts in lake.ledgers():
+        total.merge(Ledger.from_dict(counts))
+    tiles = lake.tiles(columns=["attribute", "tick", "region", "revision"])
+    per_attribute = []
+    for name in sorted(set(tiles["attribute"].to_pylist())):
+        mine = tiles.filter(pc.equal(tiles["attribute"], name))
+        first, last = (pc.min(mine["tick"]).as_py(), pc.max(mine["tick"]).as_py())
+        per_attribute.append(
+            {
+                "attribute": name,
+                "ticks": pc.count_distinct(mine["tick"]).as_py(),
+                "first": grid.time_of(first).isoformat(),
+                "last": grid.time_of(last).isoformat(),
+                "grids": len(mine),
+                "revised": pc.sum(pc.greater(mine["revision"], 0)).as_py(),
+            }
+        )
+    return {
+        "lake": lake.root,
+        "counts": total.to_dict(),
+        "attributes": per_attribute,
+        "sensors": len(lake.sensors()),
+        "refused": _refused(lake.letters()),
+    }
+
+
+def _refused(letters: pa.Table) -> list[dict[str, Any]]:
+    if not len(letters):
+        return []
+    counted = letters.group_by(["test", "attribute"]).aggregate([("flag", "count")]).to_pylist()
+    rows = [{"test": r["test"], "attribute": r["attribute"], "number": r["flag_count"]} for r in counted]
+    return sorted(rows, key=lambda row: -row["number"])
+
+
+def show_lake(console: Console, facts: dict[str, Any]) -> None:
+    """The facts as tables."""
+    table = Table(title=f"lake {facts['lake']}", title_justify="left")
+    for name in ("attribute", "ticks", "first", "last", "grids", "revised"):
+        table.add_column(name, justify="left" if name in ("attribute", "first", "last") else "right")
+    for row in facts["attributes"]:
+        table.add_row(*(f"{v:,}" if isinstance(v, int) else str(v) for v in row.values()))
+    console.print(table)
+    counts = facts["counts"]
+    names = ("raw", "used", "flagged", "duplicate", "late", "dead_letter")
+    console.print(
+        f"{facts['sensors']:,} sensors; " + ", ".join(f"{counts[n]:,} {n.replace('_', ' ')}" for n in names),
+        highlight=False,
+    )
+    if facts["refused"]:
+        refused = Table(title="refused, with their reasons in letters/", title_justify="left")
+        refused.add_column("test")
+        refused.add_column("attribute")
+        refused.add_column("number", justify="right")
+        for row in facts["refused"][:REASONS]:
+            refused.add_row(str(row["test"]), str(row["attribute"] or ""), f"{row['number']:,}")
+        console.print(refused)

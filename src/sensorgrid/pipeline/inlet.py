@@ -1,0 +1,148 @@
+"""From the configuration's sources to one stream, or batch, of flagged measurements."""
+
+from dataclasses import replace
+from functools import reduce
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from pyspark.sql import Column, DataFrame, SparkSession
+
+from sensorgrid.model.errors import SensorGridError
+from sensorgrid.model.grid import Grid
+from sensorgrid.pipeline.gridding.groups import groups_of
+from sensorgrid.pipeline.gridding.kernels.interface import Floats
+from sensorgrid.pipeline.ingest import canonical, parse
+from sensorgrid.pipeline.quality import flag
+from sensorgrid.pipeline.schema import MEASUREMENT
+from sensorgrid.pipeline.settings import (
+    AnySource,
+    FileSource,
+    KafkaSource,
+    MqttSource,
+    NatsSource,
+    PipelineSettings,
+    SyntheticSource,
+)
+from sensorgrid.pipeline.sources.declaration import Mapping
+from sensorgrid.pipeline.sources.files import read_files
+from sensorgrid.pipeline.sources.kafka import KafkaSettings, read_kafka
+from sensorgrid.pipeline.sources.landing_files import read_landing
+from sensorgrid.pipeline.sources.mapping import read_mapping
+from sensorgrid.pipeline.sources.stations import Stations, learn, locate, read_stations, stations_of
+from sensorgrid.pipeline.sources.synthetic import FORMAT as SYNTHETIC
+from sensorgrid.pipeline.sources.synthetic import SyntheticSettings, SyntheticSource as SyntheticDataSource
+
+
+class InletError(SensorGridError, ValueError):
+    """Sources that cannot be read."""
+
+
+def measurements(session: SparkSession, settings: PipelineSettings, *, streaming: bool) -> DataFrame:
+    """All sources of a configuration together, in canonical units."""
+    if not settings.sources:
+        raise InletError("sources: found none, expected at least one [[sources]] in the configuration")
+    parts = [canonical(_open(session, s, streaming)) for s in settings.sources]
+    return reduce(DataFrame.unionByName, parts)
+
+
+def flagged(
+    session: SparkSession,
+    settings: PipelineSettings,
+    grid: Grid,
+    *,
+    streaming: bool,
+    now: Column | None = None,
+) -> DataFrame:
+    """All sources together, checked row by row."""
+    return check(measurements(session, settings, streaming=streaming), settings, grid, now)
+
+
+def check(rows: DataFrame, settings: PipelineSettings, grid: Grid, now: Column | None = None) -> DataFrame:
+    """Measurements with their flags; speed and direction are welcome where wind components are gridded."""
+    names = tuple(name for group in groups_of(grid.attributes) for name in group.inputs)
+    return flag(rows, replace(grid, attributes=names), settings.limits(), now)
+
+
+def name_of(source: AnySource) -> str:
+    """What a source is called in letters and messages."""
+    return source.name or source.kind
+
+
+def _open(session: SparkSession, source: AnySource, streaming: bool) -> DataFrame:
+    if isinstance(source, SyntheticSource):
+        session.dataSource.register(SyntheticDataSource)
+        reader: Any = session.readStream if streaming else session.read
+        return _shaped(reader.format(SYNTHETIC).options(**source.options).load())
+    mapping = read_mapping(source.mapping)
+    stations = _stations(source, mapping)
+    name = name_of(source)
+    if isinstance(source, FileSource):
+        read = _files(session, source, mapping, streaming, stations)
+        if source.learn_stations and not streaming:
+            # Positions and aliases come from the feed itself: one more pass, then everything is joined.
+            return locate(read, learn(read, mapping.aliases))
+        return read
+    if isinstance(source, MqttSource):
+        Path(source.landing).mkdir(parents=True, exist_ok=True)
+        return parse(
+            read_landing(session, source.landing, source=name, streaming=streaming), mapping, stations
+        )
+    if isinstance(source, NatsSource):
+        if not streaming:
+            raise InletError(
+                f"source {name}: found NATS in a backfill, expected files; NATS needs `pipeline run`"
+            )
+        from sensorgrid.pipeline.sources.nats import NatsSource as NatsDataSource
+
+        session.dataSource.register(NatsDataSource)
+        options = {"servers": source.servers, "stream": source.stream, "source": name} | source.options
+        if source.subject:
+            options["subject"] = source.subject
+        return parse(
+            session.readStream.format(NatsDataSource.name()).options(**options).load(), mapping, stations
+        )
+    assert isinstance(source, KafkaSource)
+    kafka: Any = {"servers": source.servers, "topics": source.topics} | source.options
+    return parse(
+        read_kafka(session, KafkaSettings(**kafka), source=name, streaming=streaming), mapping, stations
+    )
+
+
+def _files(
+    session: SparkSession, source: FileSource, mapping: Mapping, streaming: bool, stations: Stations | None
+) -> DataFrame:
+    if streaming and "://" not in source.path:
+        Path(source.path).mkdir(parents=True, exist_ok=True)
+    return read_files(
+        session, source.path, mapping, source=name_of(source), streaming=streaming,
+        max_files_per_trigger=source.max_files, stations=stations,
+    )  # fmt: skip
+
+
+def _stations(source: Any, mapping: Mapping) -> Stations | None:
+    if source.stations is not None:
+        return read_stations(source.stations, mapping.stations, mapping.aliases)
+    return stations_of(mapping)
+
+
+def _shaped(rows: DataFrame) -> DataFrame:
+    return rows.select(*MEASUREMENT.fieldNames())
+
+
+def known_positions(settings: PipelineSettings) -> tuple[Floats, Floats]:
+    """Where sensors stand, as far as station tables say so before any has spoken."""
+    x: list[float] = []
+    y: list[float] = []
+    for source in settings.sources:
+        if isinstance(source, SyntheticSource):
+            earth = SyntheticSettings.of({k: str(v) for k, v in source.options.items()}).earth
+            _, lon, lat = earth.stations()
+            x, y = [*x, *lon.tolist()], [*y, *lat.tolist()]
+            continue
+        stations = _stations(source, read_mapping(source.mapping))
+        if stations is not None:
+            placed = [s for s in stations.entries if s.longitude is not None and s.latitude is not None]
+            x += [float(s.longitude) for s in placed if s.longitude is not None]
+            y += [float(s.latitude) for s in placed if s.latitude is not None]
+    return np.array(x, np.float64), np.array(y, np.float64)

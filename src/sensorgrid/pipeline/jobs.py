@@ -1,0 +1,445 @@
+"""The three jobs: run (as it arrives), backfill (what lies there), replay (the past, as if it arrived).
+
+Wiring only: the logic is in the stages. A job is given a configuration and a session, reports as it goes, and
+can be asked to stop.
+"""
+
+import json
+import shutil
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Protocol
+from uuid import uuid4
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql import DataFrame, SparkSession
+
+from sensorgrid.model.errors import SensorGridError
+from sensorgrid.model.grid import Grid
+from sensorgrid.pipeline import backfill as fill
+from sensorgrid.pipeline import inlet, planning, stream
+from sensorgrid.pipeline.gridding.groups import groups_of
+from sensorgrid.pipeline.lake import Lake
+from sensorgrid.pipeline.ledger import Ledger
+from sensorgrid.pipeline.packing import SENSOR
+from sensorgrid.pipeline.plan import Plan, PlanError, RecipeEntry
+from sensorgrid.pipeline.settings import PipelineSettings
+from sensorgrid.pipeline.stages import Job, sum_up, write_outputs
+
+CHECKPOINT_FORMAT = 1
+STARTS = 3
+"""how often the start of a stream is tried: a Python worker has ten seconds to call back, and a busy machine
+can miss that"""
+
+
+class JobError(SensorGridError, RuntimeError):
+    """A job that cannot start, or whose counts do not add up."""
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """What a job tells while it works."""
+
+    batch: int
+    ledger: Ledger
+    """of this batch"""
+    total: Ledger
+    """of all batches since the job started"""
+    newest: datetime | None
+    """the newest tick that was published, if it is known"""
+    seconds: float
+    """that the batch took"""
+
+
+@dataclass(slots=True)
+class Outcome:
+    """What a job has done."""
+
+    total: Ledger = field(default_factory=Ledger)
+    batches: int = 0
+    unbalanced: list[int] = field(default_factory=list)
+    """batches whose counts did not add up; must be empty"""
+    notes: list[str] = field(default_factory=list)
+    """what people should know: halos, kernels, parameters"""
+    seconds: float = 0.0
+    first: datetime | None = None
+    """the first tick"""
+    last: datetime | None = None
+    """the last tick"""
+
+
+Listener = Callable[[Report], None]
+Say = Callable[[str], None]
+
+
+def _quiet(_: Any) -> None:
+    pass
+
+
+def job_of(settings: PipelineSettings, writer: str, lake: Lake | None = None) -> Job:
+    """What tasks need to know, from the configuration."""
+    grid = settings.grid.grid()
+    return Job(
+        grid=grid,
+        timing=settings.timing_of(grid),
+        limits=settings.series_limits(grid),
+        lake=lake or Lake(settings.lake),
+        sink=settings.sink_of(),
+        writer=writer,
+    )
+
+
+# backfill
+
+
+def backfill(
+    session: SparkSession,
+    settings: PipelineSettings,
+    *,
+    first: datetime | None = None,
+    until: datetime | None = None,
+    say: Say = _quiet,
+) -> Outcome:
+    """Grid what lies in the sources, all ticks from `first` on and before `until`, or all that have data."""
+    begin = time.monotonic()
+    job = job_of(settings, f"fill{uuid4().hex[:12]}")
+    job.lake.create()
+    grid = job.grid
+    say("reading the sources")
+    flagged = inlet.flagged(session, settings, grid, streaming=False)
+    seen = planning.look(flagged)
+    span = _span(grid, seen, first, until)
+    plan = _fitting(job.lake.plan(), settings, grid)
+    if plan is None:
+        say("fitting halos and parameters")
+        rows = (
+            planning.sample(flagged, grid, seen) if seen is not None and settings.gridding.calibrate else None
+        )
+        x, y = (seen.x, seen.y) if seen is not None else inlet.known_positions(settings)
+        plan = planning.first_plan(grid, settings.gridding, span.first, x, y, rows)
+    job.lake.save_plan(plan)
+    outcome = Outcome(notes=_notes(plan), first=grid.time_of(span.first), last=grid.time_of(span.last))
+    ticks = span.last - span.first + 1
+    say(f"gridding {ticks:,} ticks of {len(grid.attributes)} attributes")
+    job = replace(job, resolve=job.lake.has_tiles())
+    ledger, sensors = sum_up(write_outputs(fill.grids(flagged, job, plan, span), job, 0))
+    _write_sensors(job, 0, sensors, set(job.lake.sensors()["number"].to_pylist()))
+    job.lake.write_ledger(job.writer, 0, {"batch": 0} | ledger.to_dict())
+    outcome.total, outcome.batches, outcome.seconds = ledger, 1, time.monotonic() - begin
+    if not ledger.balanced:
+        outcome.unbalanced.append(0)
+    return outcome
+
+
+def _span(
+    grid: Grid, seen: planning.Seen | None, first: datetime | None, until: datetime | None
+) -> fill.Span:
+    tick_us = round(grid.tick * 1e6)
+    if (first is None or until is None) and seen is None:
+        raise JobError(
+            "backfill: found no good measurement in the sources, expected some, or --from and --until"
+        )
+    low = grid.tick_from(first) if first is not None else seen.first_us // tick_us if seen else 0
+    high = grid.tick_from(until) - 1 if until is not None else seen.last_us // tick_us if seen else 0
+    if high < low:
+        raise JobError(f"backfill: found no tick from {first} until {until}, expected --from before --until")
+    return fill.Span(int(low), int(high))
+
+
+# run
+
+
+@dataclass(frozen=True, slots=True)
+class Running:
+    """A stream under way."""
+
+    query: Any
+    job: Job
+    outcome: Outcome
+
+
+def run(
+    session: SparkSession,
+    settings: PipelineSettings,
+    stop: threading.Event,
+    *,
+    seconds: float | None = None,
+    feed: "Feed | None" = None,
+    listen: Listener = _quiet,
+    say: Say = _quiet,
+    plan: Plan | None = None,
+) -> Outcome:
+    """Grid what arrives, until asked to stop or for some seconds; a feed brings its own time, and an end."""
+    begin = time.monotonic()
+    outcome = Outcome()
+    now_us = feed.start_us if feed is not None else time.time_ns() // 1000
+    job = _prepare(settings, now_us, say, outcome, plan)
+    if feed is None:
+        flagged = inlet.flagged(session, settings, job.grid, streaming=True)
+        now = stream.wall_clock(session, job)
+    else:
+        flagged, now = feed.open(session, settings, job.grid)
+    writer = stream.BatchWriter(job, _listener(outcome, listen, job.grid))
+    query = _start(flagged, now, job, writer, settings, say)
+    housekeeping = _Housekeeping(settings, job, outcome, say)
+    try:
+        while not stop.is_set() and query.isActive:
+            if feed is not None and feed.turn(outcome.last):
+                break
+            if seconds is not None and time.monotonic() - begin >= seconds:
+                break
+            housekeeping.turn()
+            stop.wait(0.2)
+        fault = query.exception()
+    finally:
+        _end(query)
+    outcome.seconds = time.monotonic() - begin
+    if fault is not None:
+        raise JobError(f"stream: {_first_line(fault)}") from fault
+    return outcome
+
+
+def _prepare(settings: PipelineSettings, now_us: int, say: Say, outcome: Outcome, given: Plan | None) -> Job:
+    """Lake, plan and checkpoint, made or found to fit each other."""
+    checkpoint = Path(settings.checkpoint_of())
+    identity = _read_checkpoint(checkpoint)
+    lake = Lake(settings.lake).create()
+    job = job_of(settings, f"stream{identity['id'] if identity else uuid4().hex[:12]}", lake)
+    grid, plan = job.grid, _fitting(lake.plan(), settings, job.grid)
+    if identity is not None:
+        if plan is None:
+            raise JobError(
+                f"checkpoint {checkpoint}: found one, but no plan in the lake {lake.root}; expected both or neither"
+            )
+    else:
+        start = max(planning.first_tick(grid, job.timing, now_us), lake.newest_tick() + 1)
+        plan = plan or given
+        if plan is None:
+            x, y = inlet.known_positions(settings)
+            plan = planning.first_plan(grid, settings.gridding, start, x, y)
+        plan = replace(plan, start_tick=start)
+        checkpoint.mkdir(parents=True, exist_ok=True)
+        lake.save_plan(plan)
+        text = json.dumps({"format": CHECKPOINT_FORMAT, "id": job.writer.removeprefix("stream")})
+        (checkpoint / "sensorgrid.json").write_text(text)
+    lake.save_plan(plan)
+    outcome.notes += _notes(plan)
+    outcome.first = grid.time_of(plan.start_tick)
+    for note in _notes(plan):
+        say(note)
+    return job
+
+
+def _read_checkpoint(folder: Path) -> dict[str, Any] | None:
+    file = folder / "sensorgrid.json"
+    if not file.exists():
+        if folder.exists() and any(folder.iterdir()):
+            raise JobError(
+                f"checkpoint {folder}: found files that are not ours, expected an empty or new folder"
+            )
+        return None
+    found: dict[str, Any] = json.loads(file.read_text())
+    if found.get("format") != CHECKPOINT_FORMAT:
+        raise JobError(
+            f"checkpoint {folder}: found format {found.get('format')}, expected {CHECKPOINT_FORMAT}; start with a new"
+            " checkpoint, and fill the gap with `sensorgrid pipeline backfill`"
+        )
+    return found
+
+
+def _start(
+    flagged: DataFrame,
+    now: DataFrame,
+    job: Job,
+    writer: stream.BatchWriter,
+    settings: PipelineSettings,
+    say: Say,
+) -> Any:
+    """Start the query; again, if a Python worker did not call back in time."""
+    for attempt in range(1, STARTS + 1):
+        query = (
+            stream.grids(flagged, now, job)
+            .writeStream.foreachBatch(writer)
+            .option("checkpointLocation", settings.checkpoint_of())
+            .trigger(processingTime=f"{settings.spark.trigger:g} seconds")
+            .start()
+        )
+        deadline = time.monotonic() + 60
+        while query.isActive and query.lastProgress is None and time.monotonic() < deadline:
+            time.sleep(0.1)
+        if query.isActive or attempt == STARTS or not _is_slow_start(query.exception()):
+            return query
+        say("a Python worker did not start in time; trying again")
+    raise AssertionError("the loop returns")
+
+
+def _is_slow_start(fault: Exception | None) -> bool:
+    text = str(fault)
+    return "connect back" in text or "Python worker failed" in text or "timed out" in text.lower()
+
+
+def _end(query: Any) -> None:
+    """Stop between two micro-batches where possible: cutting one short is safe, but says so at length."""
+    deadline = time.monotonic() + 30
+    while query.isActive and query.status["isTriggerActive"] and time.monotonic() < deadline:
+        time.sleep(0.02)
+    query.stop()
+
+
+def _first_line(fault: BaseException) -> str:
+    lines = [line.strip() for line in str(fault).splitlines() if line.strip()]
+    ours = [line for line in lines if "sensorgrid." in line and "Error" in line]
+    return (ours or lines or ["unknown fault"])[-1 if ours else 0]
+
+
+def _listener(outcome: Outcome, listen: Listener, grid: Grid) -> Callable[[int, Ledger, float], None]:
+    def heard(batch: int, ledger: Ledger, seconds: float) -> None:
+        outcome.total.merge(ledger)
+        outcome.batches += 1
+        if not ledger.balanced:
+            outcome.unbalanced.append(batch)
+        if ledger.blocks:
+            outcome.last = grid.time_of(outcome.total.newest)
+        listen(Report(batch, ledger, outcome.total, outcome.last, seconds))
+
+    return heard
+
+
+class _Housekeeping:
+    """What a running stream does now and then: fit again, join files, forget what is old."""
+
+    def __init__(self, settings: PipelineSettings, job: Job, outcome: Outcome, say: Say) -> None:
+        self._settings, self._job, self._outcome, self._say = settings, job, outcome, say
+        self._compacted = time.monotonic()
+        self._fitted: int | None = None
+
+    def turn(self) -> None:
+        """Do what is due."""
+        if time.monotonic() - self._compacted >= self._settings.retention.compact_every:
+            self._compacted = time.monotonic()
+            tidy(self._settings)
+        gridding, grid = self._settings.gridding, self._job.grid
+        if self._outcome.last is None or not gridding.calibrate:
+            return
+        newest = grid.tick_at(self._outcome.last)
+        every = max(1, round(gridding.calibrate_every / grid.tick))
+        plan = self._job.plan()
+        due = plan.start_tick + 3 if self._fitted is None else self._fitted + every
+        if newest < due:
+            return
+        self._fitted = newest
+        fresh = planning.refreshed(plan, self._job.lake, gridding, newest)
+        if fresh != plan:
+            self._job.lake.save_plan(fresh)
+            for note in dict.fromkeys(n for n in _notes(fresh) if n not in _notes(plan)):
+                self._say(note)
+
+
+def tidy(settings: PipelineSettings) -> dict[str, int]:
+    """Join small files and remove what the configuration does not keep; says how many files went."""
+    from sensorgrid.pipeline.settings import MqttSource
+    from sensorgrid.pipeline.sources.landing_files import expire_landing
+
+    lake, kept = Lake(settings.lake).check(), settings.retention
+    gone = {"joined": lake.compact(), "half_written": lake.sweep()}
+    today = datetime.now(UTC)
+    for kind in ("tiles", "letters"):
+        keep_s = getattr(kept, kind)
+        if keep_s is not None:
+            before = datetime.fromtimestamp(today.timestamp() - keep_s, UTC).date()
+            gone[kind] = lake.expire(before, (kind,))
+    if kept.landing is not None:
+        folders = [Path(s.landing) for s in settings.sources if isinstance(s, MqttSource)]
+        gone["landing"] = sum(expire_landing(folder, kept.landing) for folder in folders if folder.is_dir())
+    return gone
+
+
+# replay
+
+
+class Feed(Protocol):
+    """Rows and a time of their own, instead of the sources and the wall clock."""
+
+    start_us: int
+    """the time at which it begins"""
+
+    def open(
+        self, session: SparkSession, settings: PipelineSettings, grid: Grid
+    ) -> tuple[DataFrame, DataFrame]:
+        """Streams of flagged measurements, and of times in microseconds."""
+        ...
+
+    def turn(self, newest: datetime | None) -> bool:
+        """Called a few times a second with the newest tick published; True when all is done."""
+        ...
+
+
+def replay(
+    session: SparkSession,
+    settings: PipelineSettings,
+    stop: threading.Event,
+    *,
+    speed: float = 60.0,
+    first: datetime | None = None,
+    until: datetime | None = None,
+    listen: Listener = _quiet,
+    say: Say = _quiet,
+) -> Outcome:
+    """Feed what lies in the sources to the stream as if it arrived now, `speed` times as fast as it was."""
+    from sensorgrid.pipeline.replay import Replayed
+
+    grid = settings.grid.grid()
+    say("reading the sources")
+    rows = inlet.measurements(session, settings, streaming=False)
+    flagged = inlet.check(rows, settings, grid)
+    seen = planning.look(flagged)
+    span = _span(grid, seen, first, until)
+    plan = None
+    if Lake(settings.lake).plan() is None and seen is not None:
+        sample = planning.sample(flagged, grid, seen) if settings.gridding.calibrate else None
+        plan = planning.first_plan(grid, settings.gridding, span.first, seen.x, seen.y, sample)
+    folder = Path(settings.checkpoint_of() + ".replay")
+    feed = Replayed(folder, grid, settings.timing_of(grid), span.first, span.last, speed)
+    try:
+        feed.prepare(rows)
+        return run(session, settings, stop, feed=feed, listen=listen, say=say, plan=plan)
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _notes(plan: Plan) -> list[str]:
+    latest = {e.group: e for e in plan.recipes}
+    halo = plan.halos[-1]
+    widths = sorted(w / 1000 for w in halo.width_m)
+    notes = [f"halos: {widths[0]:,.0f} to {widths[-1]:,.0f} km ({halo.why})"]
+    return notes + [f"{group}: {entry.why}" for group, entry in latest.items()]
+
+
+def _fitting(plan: Plan | None, settings: PipelineSettings, grid: Grid) -> Plan | None:
+    """The lake's plan if it is for this grid; attributes may be added, and keep their history."""
+    if plan is None or plan.grid == grid:
+        return plan
+    if replace(plan.grid, attributes=grid.attributes) != grid:
+        raise PlanError(
+            f"lake {settings.lake}: found a plan for another grid ({plan.grid.shape}, tick {plan.grid.tick:g} s),"
+            f" expected {grid.shape}, tick {grid.tick:g} s; another grid needs another lake"
+        )
+    known = {e.group for e in plan.recipes}
+    plan = replace(plan, grid=grid)
+    fresh = planning.first_plan(grid, settings.gridding, plan.start_tick, *inlet.known_positions(settings))
+    for group in groups_of(grid.attributes):
+        if group.name not in known:
+            (entry,) = (e for e in fresh.recipes if e.group == group.name)
+            plan = plan.with_recipe(RecipeEntry(entry.from_tick, group.name, entry.recipe, entry.why))
+    return plan
+
+
+def _write_sensors(job: Job, batch: int, sensors: pa.Table, known: set[int]) -> None:
+    fresh = pa.array([n not in known for n in sensors["number"].to_pylist()], pa.bool_())
+    if pc.any(fresh).as_py():
+        job.lake.write("sensors", sensors.filter(fresh).cast(SENSOR), (), job.writer, batch, 0)

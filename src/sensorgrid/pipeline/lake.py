@@ -1,0 +1,350 @@
+"""The lake: the history of the grids as plain Parquet files, written once each however often a batch is tried.
+
+::
+
+    lake/
+      lake.json                                         format of the lake
+      plan.json                                         halos and recipes (`sensorgrid.pipeline.plan`)
+      tiles/attribute=air_temperature/day=2026-03-01/   one row per (attribute, tick, region, revision)
+      letters/day=2026-03-01/                           what was refused or could not be read, with the reason
+      sensors/                                          names and positions of the sensors that have spoken
+      ledger/                                           counts of each batch; they add up
+
+A file's name says which batch and which task wrote it, so a batch that is tried again after a crash replaces its
+own files and no others. Files appear whole: they are written under a name that readers ignore (a leading dot)
+and then renamed. pandas, DuckDB and Spark read `tiles` as a partitioned data set, without our code.
+"""
+
+import json
+import os
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, timedelta
+from pathlib import PurePosixPath
+from typing import Any
+from uuid import uuid4
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.dataset as ds
+import pyarrow.fs as pafs
+import pyarrow.parquet as pq
+
+from sensorgrid.model.errors import SensorGridError
+from sensorgrid.pipeline.plan import Plan, plan_from_json
+
+FORMAT = 1
+STREAM = "stream"
+"""files whose writer begins like this belong to batches that may be tried again"""
+_MARK = ".parquet"
+
+
+class LakeError(SensorGridError, RuntimeError):
+    """A lake that is not one, or of another format."""
+
+
+@dataclass(frozen=True)
+class Lake:
+    """A lake at a path or URI (``s3://…``, ``hdfs://…``); opens nothing until it is used, and pickles."""
+
+    root: str
+
+    def _fs(self) -> tuple[pafs.FileSystem, str]:
+        if "://" in self.root or self.root.startswith("file:"):
+            found: tuple[pafs.FileSystem, str] = pafs.FileSystem.from_uri(self.root)
+            return found
+        return pafs.LocalFileSystem(), os.path.abspath(self.root)
+
+    def path(self, *parts: str) -> str:
+        """A path inside the lake, for its file system."""
+        return str(PurePosixPath(self._fs()[1], *parts))
+
+    def create(self) -> "Lake":
+        """Make the lake if it is not there; refuse one of another format."""
+        files = self._fs()[0]
+        text = self._read("lake.json")
+        if text is None:
+            files.create_dir(self.path(), recursive=True)
+            if any(info for info in files.get_file_info(pafs.FileSelector(self.path()))):
+                raise LakeError(
+                    f"lake {self.root}: found other files and no lake.json, expected a lake or nothing"
+                )
+            self._write("lake.json", json.dumps({"format": FORMAT, "made_by": "sensorgrid"}) + "\n")
+        return self.check()
+
+    def check(self) -> "Lake":
+        """Refuse what is not a lake, or has another format."""
+        text = self._read("lake.json")
+        if text is None:
+            raise LakeError(f"lake {self.root}: found no lake.json, expected a lake")
+        found = json.loads(text).get("format")
+        if found != FORMAT:
+            raise LakeError(
+                f"lake {self.root}: found format {found}, expected {FORMAT}; a newer sensorgrid may have written it"
+            )
+        return self
+
+    # the plan
+
+    def plan(self) -> Plan | None:
+        """The plan, if one was made."""
+        text = self._read("plan.json")
+        return None if text is None else plan_from_json(text)
+
+    def save_plan(self, plan: Plan) -> None:
+        """Keep the plan; running tasks see it when they begin."""
+        self._write("plan.json", plan.to_json())
+
+    # writing
+
+    def write(
+        self, kind: str, table: pa.Table, keys: tuple[str, ...], writer: str, batch: int, task: int
+    ) -> None:
+        """Write a table, one file for each distinct combination of `keys`, instead of what this task wrote."""
+        for values, part in _split(table, keys):
+            folder = "/".join([kind, *(f"{k}={v}" for k, v in zip(keys, values, strict=True))])
+            self._write_parquet(folder, f"{writer}-{batch:010d}-{task:05d}{_MARK}", part)
+
+    def _write_parquet(self, folder: str, name: str, table: pa.Table) -> None:
+        files = self._fs()[0]
+        fresh = self.path(folder, f".{name}.{uuid4().hex}")
+        files.create_dir(self.path(folder), recursive=True)
+        with files.open_output_stream(fresh) as out:
+            pq.write_table(
+                table,
+                out,
+                compression="zstd",
+                compression_level=1,
+                use_dictionary=["region", "kernel"] if "region" in table.column_names else True,
+            )
+        files.move(fresh, self.path(folder, name))
+
+    def drop_from(self, writer: str, batch: int) -> int:
+        """Remove what batches from `batch` on have left: tries that were never committed."""
+        dropped = 0
+        for path in self._files("tiles", "letters", "sensors", "ledger"):
+            found = _batch_of(path, writer)
+            if found is not None and found >= batch:
+                self._fs()[0].delete_file(path)
+                dropped += 1
+        return dropped
+
+    def write_ledger(self, writer: str, batch: int, counts: dict[str, Any]) -> None:
+        """Keep the counts of a batch."""
+        self._write(f"ledger/{writer}-{batch:010d}-00000.json", json.dumps(counts) + "\n")
+
+    # reading
+
+    def ledgers(self) -> Iterator[dict[str, Any]]:
+        """The counts of every batch."""
+        for path in sorted(self._files("ledger", ending=".json")):
+            with self._fs()[0].open_input_stream(path) as file:
+                for line in file.read().decode().splitlines():
+                    yield json.loads(line)
+
+    def totals(self) -> dict[str, int]:
+        """The counts of all batches together."""
+        total: dict[str, int] = {}
+        for counts in self.ledgers():
+            for name, value in counts.items():
+                if isinstance(value, int) and name != "batch":
+                    total[name] = total.get(name, 0) + value
+        return total
+
+    def tiles(
+        self,
+        *,
+        attribute: str | None = None,
+        ticks: tuple[int, int] | None = None,
+        columns: list[str] | None = None,
+        latest: bool = True,
+    ) -> pa.Table:
+        """Tiles of an attribute and of ticks in [first, last]; only the newest revision of each, or all."""
+        condition = pc.scalar(True)
+        if attribute is not None:
+            condition &= pc.field("attribute") == attribute
+        if ticks is not None:
+            condition &= (pc.field("tick") >= ticks[0]) & (pc.field("tick") <= ticks[1])
+        wanted = None if columns is None else list(dict.fromkeys([*columns, *_IDENTITY]))
+        table = self._dataset("tiles").to_table(filter=condition, columns=wanted)
+        table = table.sort_by([(name, "ascending") for name in _IDENTITY])
+        if latest and len(table):
+            last = [
+                pc.not_equal(table[n].slice(1), table[n].slice(0, len(table) - 1)) for n in _IDENTITY[:-1]
+            ]
+            keep = pc.or_(pc.or_(last[0], last[1]), last[2])
+            table = table.filter(pa.chunked_array([*keep.chunks, pa.array([True])]))
+        return table if columns is None else table.select(columns)
+
+    def has_tiles(self) -> bool:
+        """Whether anything has been published."""
+        return bool(self._files("tiles"))
+
+    def newest_tick(self) -> int:
+        """The newest tick that was published; a tick before all others if none was."""
+        newest = max((counts.get("newest", _NO_TICK) for counts in self.ledgers()), default=_NO_TICK)
+        return int(newest)
+
+    def letters(self) -> pa.Table:
+        """Everything that was refused or could not be read, with the reason."""
+        return self._dataset("letters").to_table()
+
+    def sensors(self) -> pa.Table:
+        """Names and positions of the sensors that have spoken."""
+        return self._dataset("sensors").to_table()
+
+    def _dataset(self, kind: str) -> ds.Dataset:
+        files = self._fs()[0]
+        partitioning = ds.partitioning(
+            pa.schema([("attribute", pa.string()), ("day", pa.date32())][0 if kind == "tiles" else 1 :]),
+            flavor="hive",
+        )
+        paths = sorted(self._files(kind))
+        if not paths:
+            return ds.dataset(pa.table({n: pa.array([], t) for n, t in _empty(kind)}))
+        return ds.dataset(
+            paths, filesystem=files, format="parquet", partitioning=partitioning if kind != "sensors" else None,
+            partition_base_dir=self.path(kind),
+        )  # fmt: skip
+
+    # keeping house
+
+    def compact(self, *, keep_batches: int = 20, minimum: int = 2) -> int:
+        """Join the files of each partition into one; returns how many files became fewer.
+
+        The newest `keep_batches` batches stay as they are, because they may be tried again. What was begun and
+        not finished is finished first: readers never see a row twice for longer than a rename takes.
+        """
+        self._finish_compaction()
+        newest: dict[str, int] = {}
+        for path in self._files("ledger"):
+            found = _written_by(path)
+            if found is not None:
+                newest[found[0]] = max(newest.get(found[0], -1), found[1])
+        fewer = 0
+        for kind in ("tiles", "letters", "sensors"):
+            by_folder: dict[str, list[str]] = {}
+            for path in sorted(self._files(kind)):
+                found = _written_by(path)
+                if found is None or found[1] <= newest.get(found[0], -1) - keep_batches:
+                    by_folder.setdefault(str(PurePosixPath(path).parent), []).append(path)
+            for folder, paths in by_folder.items():
+                if len(paths) >= minimum:
+                    self._join(folder, paths)
+                    fewer += len(paths) - 1
+        return fewer
+
+    def _join(self, folder: str, paths: list[str]) -> None:
+        files = self._fs()[0]
+        name = f"joined-{uuid4().hex}{_MARK}"
+        fresh = f"{folder}/.{name}"
+        schema = pq.read_schema(paths[0], filesystem=files)
+        with (
+            files.open_output_stream(fresh) as out,
+            pq.ParquetWriter(out, schema, compression="zstd") as writer,
+        ):
+            for path in paths:
+                writer.write_table(pq.read_table(path, filesystem=files, partitioning=None).cast(schema))
+        self._write(
+            "compaction.json", json.dumps({"fresh": fresh, "final": f"{folder}/{name}", "old": paths})
+        )
+        self._finish_compaction()
+
+    def _finish_compaction(self) -> None:
+        text = self._read("compaction.json")
+        if text is None:
+            return
+        files, intent = self._fs()[0], json.loads(text)
+        if files.get_file_info(intent["fresh"]).type == pafs.FileType.File:
+            files.move(intent["fresh"], intent["final"])
+        for path in intent["old"]:
+            if files.get_file_info(path).type == pafs.FileType.File:
+                files.delete_file(path)
+        files.delete_file(self.path("compaction.json"))
+
+    def expire(self, before: date, kinds: tuple[str, ...] = ("tiles", "letters")) -> int:
+        """Remove whole days before a date; returns how many files went."""
+        gone = 0
+        for path in self._files(*kinds):
+            day = next((p[4:] for p in PurePosixPath(path).parts if p.startswith("day=")), None)
+            if day is not None and date.fromisoformat(day) < before:
+                self._fs()[0].delete_file(path)
+                gone += 1
+        return gone
+
+    def sweep(self, older_than: timedelta = timedelta(hours=1)) -> int:
+        """Remove files that crashed tasks left half-written."""
+        limit, gone = datetime.now(UTC) - older_than, 0
+        files = self._fs()[0]
+        for info in self._all():
+            name = PurePosixPath(info.path).name
+            if name.startswith(".") and info.mtime is not None and info.mtime < limit:
+                files.delete_file(info.path)
+                gone += 1
+        return gone
+
+    # files
+
+    def _all(self, *kinds: str) -> Iterator[pafs.FileInfo]:
+        files = self._fs()[0]
+        for kind in kinds or ("",):
+            selector = pafs.FileSelector(self.path(kind), recursive=True, allow_not_found=True)
+            yield from (i for i in files.get_file_info(selector) if i.type == pafs.FileType.File)
+
+    def _files(self, *kinds: str, ending: str = "") -> list[str]:
+        paths = (info.path for info in self._all(*kinds))
+        return [p for p in paths if not PurePosixPath(p).name.startswith(".") and p.endswith(ending)]
+
+    def _read(self, name: str) -> str | None:
+        files = self._fs()[0]
+        try:
+            with files.open_input_stream(self.path(name)) as file:
+                return str(file.read().decode())
+        except FileNotFoundError:
+            return None
+
+    def _write(self, name: str, text: str) -> None:
+        """A small file, at once: readers see the old or the new one."""
+        files = self._fs()[0]
+        target = PurePosixPath(self.path(name))
+        files.create_dir(str(target.parent), recursive=True)
+        fresh = f"{target.parent}/.{target.name}.{uuid4().hex}"
+        with files.open_output_stream(fresh) as out:
+            out.write(text.encode())
+        files.move(fresh, str(target))
+
+
+_NO_TICK = -(1 << 62)
+_IDENTITY = ("attribute", "tick", "region", "revision")
+
+
+def _split(table: pa.Table, keys: tuple[str, ...]) -> Iterable[tuple[tuple[str, ...], pa.Table]]:
+    """The table's parts by the values of some columns, which then are in the folder's name and not in the file."""
+    if not keys:
+        return [((), table)]
+    combined = pc.binary_join_element_wise(*(table[k].cast(pa.string()) for k in keys), "\x1f")
+    parts = []
+    for value in combined.unique().to_pylist():
+        part = table.filter(pc.equal(combined, value)).drop_columns(list(keys))
+        parts.append((tuple(value.split("\x1f")), part))
+    return parts
+
+
+def _batch_of(path: str, writer: str) -> int | None:
+    """The batch that wrote a file, if `writer` did."""
+    found = _written_by(path)
+    return found[1] if found is not None and found[0] == writer else None
+
+
+def _written_by(path: str) -> tuple[str, int] | None:
+    """The stream and batch that wrote a file; None for files that are final."""
+    parts = PurePosixPath(path).name.split("-")
+    return (parts[0], int(parts[1])) if parts[0].startswith(STREAM) else None
+
+
+def _empty(kind: str) -> list[tuple[str, pa.DataType]]:
+    from sensorgrid.pipeline.packing import LETTER, SENSOR
+    from sensorgrid.pipeline.tiles import TILE
+
+    schema = {"tiles": TILE, "letters": LETTER, "sensors": SENSOR}[kind]
+    return [(f.name, f.type) for f in schema]

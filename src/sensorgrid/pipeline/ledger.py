@@ -1,0 +1,72 @@
+"""The ledger: every raw measurement ends somewhere, and the counts add up.
+
+    raw = used + flagged + duplicate + late + dead letter
+
+A measurement is counted in the micro-batch in which it arrives. If a later look at its tick finds it bad (the
+neighbour check, a spike that only the next value shows), it moves from used to flagged, in the batch that found
+it; `moved` says how many, and the sum still holds.
+"""
+
+from collections import Counter
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+NONE = -(1 << 62)
+"""a tick before all others"""
+
+
+@dataclass(slots=True)
+class Ledger:
+    """Counts of one batch, or of many."""
+
+    raw: int = 0
+    """rows that arrived: one per value, one per record that could not be read"""
+    used: int = 0
+    flagged: int = 0
+    duplicate: int = 0
+    late: int = 0
+    dead_letter: int = 0
+    moved: int = 0
+    """measurements of earlier batches, or this one, that turned out bad: contained in used and flagged"""
+    blocks: int = 0
+    """grids of one attribute, region and tick that were published"""
+    newest: int = NONE
+    """the newest tick among them"""
+    tests: Counter[str] = field(default_factory=Counter)
+    """flagged, by the test that failed"""
+
+    def add(self, **counts: int) -> None:
+        """Count something."""
+        for name, value in counts.items():
+            setattr(self, name, getattr(self, name) + value)
+
+    def move(self, tests: dict[str, int], number: int) -> None:
+        """So many used ones turned out bad (fewer, if negative: better knowledge cleared them)."""
+        self.used -= number
+        self.flagged += number
+        self.moved += number
+        self.tests.update(tests)
+
+    def merge(self, other: "Ledger") -> None:
+        """Add the counts of another one."""
+        for name in ("raw", "used", "flagged", "duplicate", "late", "dead_letter", "moved", "blocks"):
+            setattr(self, name, getattr(self, name) + getattr(other, name))
+        self.newest = max(self.newest, other.newest)
+        self.tests.update(other.tests)
+
+    @property
+    def balanced(self) -> bool:
+        """Whether nothing was lost and nothing counted twice."""
+        return self.raw == self.used + self.flagged + self.duplicate + self.late + self.dead_letter
+
+    def to_dict(self) -> dict[str, Any]:
+        """For JSON."""
+        found = asdict(self)
+        found["tests"] = {k: v for k, v in sorted(self.tests.items()) if v and k}
+        return found | {"balanced": self.balanced}
+
+    @classmethod
+    def from_dict(cls, found: dict[str, Any]) -> "Ledger":
+        """Read what `to_dict` wrote."""
+        known = {k: v for k, v in found.items() if k in cls.__slots__}
+        return cls(**known | {"tests": Counter(known.get("tests", {}))})

@@ -1,0 +1,120 @@
+"""The plan of a lake: everything that a grid depends on beside the measurements, with the tick it holds from.
+
+Halos, kernels and their parameters are learnt from the data, so they change. If each run made up its own, the
+stream and a backfill could not agree. So they are written down: an entry is valid from a tick on that nobody
+has published yet, is never changed again, and every run over the same lake reads the same entry for the same
+tick. The executors read the plan at the beginning of each task, so that a change needs no restart.
+"""
+
+import json
+from bisect import bisect_right
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any
+
+from sensorgrid.model.errors import SensorGridError
+from sensorgrid.model.grid import Grid
+from sensorgrid.pipeline.gridding.groups import Group
+from sensorgrid.pipeline.gridding.kernels.interface import Parameters
+from sensorgrid.pipeline.gridding.tile import Recipe
+
+FORMAT = 1
+
+
+class PlanError(SensorGridError, ValueError):
+    """A plan that does not fit: another format, another grid, an entry too late to hold."""
+
+
+@dataclass(frozen=True, slots=True)
+class HaloEntry:
+    """Halos from a tick on."""
+
+    from_tick: int
+    width_m: tuple[float, ...]
+    """of each region"""
+    why: str
+    """what they were chosen from, for people"""
+
+
+@dataclass(frozen=True, slots=True)
+class RecipeEntry:
+    """The recipe of a group from a tick on."""
+
+    from_tick: int
+    group: str
+    recipe: Recipe
+    why: str
+    """what it was chosen from, for people"""
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """All entries, each kind ordered by tick."""
+
+    grid: Grid
+    start_tick: int
+    """the first tick that the stream publishes"""
+    halos: tuple[HaloEntry, ...]
+    recipes: tuple[RecipeEntry, ...] = field(default=())
+
+    def halo(self, tick: int) -> HaloEntry:
+        """The halos that are valid at `tick`; before the first entry, the first."""
+        return self.halos[max(0, bisect_right([h.from_tick for h in self.halos], tick) - 1)]
+
+    def recipe(self, group: Group, tick: int) -> Recipe:
+        """The recipe that is valid at `tick`; before the first entry, the first."""
+        entries = [e for e in self.recipes if e.group == group.name]
+        if not entries:
+            raise PlanError(
+                f"plan: found no recipe for {group.name!r}, expected one for each group of the grid"
+            )
+        return entries[max(0, bisect_right([e.from_tick for e in entries], tick) - 1)].recipe
+
+    def with_recipe(self, entry: RecipeEntry) -> "Plan":
+        """The plan with one more recipe, which must be the newest of its group."""
+        newer = [
+            e.from_tick for e in self.recipes if e.group == entry.group and e.from_tick >= entry.from_tick
+        ]
+        if newer:
+            raise PlanError(
+                f"plan: found a recipe for {entry.group!r} from tick {newer[-1]} on, expected none from"
+                f" {entry.from_tick} on: what is written may have been used"
+            )
+        return replace(self, recipes=(*self.recipes, entry))
+
+    def with_halos(self, entry: HaloEntry) -> "Plan":
+        """The plan with other halos from a later tick on."""
+        if self.halos and self.halos[-1].from_tick >= entry.from_tick:
+            raise PlanError(
+                f"plan: found halos from tick {self.halos[-1].from_tick} on, expected a later one than"
+                f" {entry.from_tick}"
+            )
+        return replace(self, halos=(*self.halos, entry))
+
+    def to_json(self) -> str:
+        """As text, one entry a line where people may want to read it."""
+        return json.dumps({"format": FORMAT} | asdict(self), indent=1) + "\n"
+
+
+def plan_from_json(text: str) -> Plan:
+    """Read what `to_json` wrote."""
+    found: dict[str, Any] = json.loads(text)
+    if found.get("format") != FORMAT:
+        raise PlanError(f"plan: found format {found.get('format')}, expected {FORMAT}")
+    halos = tuple(HaloEntry(h["from_tick"], tuple(h["width_m"]), h["why"]) for h in found["halos"])
+    recipes = tuple(
+        RecipeEntry(e["from_tick"], e["group"], _recipe(e["recipe"]), e["why"]) for e in found["recipes"]
+    )
+    return Plan(_grid(found["grid"]), found["start_tick"], halos, recipes)
+
+
+def _recipe(found: dict[str, Any]) -> Recipe:
+    return Recipe(found["kernel"], tuple(Parameters(**_frozen(p)) for p in found["parameters"]))
+
+
+def _grid(found: dict[str, Any]) -> Grid:
+    return Grid(**_frozen(found))
+
+
+def _frozen(found: dict[str, Any]) -> dict[str, Any]:
+    """JSON knows no tuples."""
+    return {k: tuple(v) if isinstance(v, list) else v for k, v in found.items()}

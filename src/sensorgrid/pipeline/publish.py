@@ -1,0 +1,68 @@
+"""Where published grids go beside the lake: a small interface, and a sink for tests and single machines.
+
+Delivery is at least once: a batch that is tried again hands out the same blocks again. A sink keeps each identity
+(attribute, tick, region, revision) once. Sinks are called inside Spark's Python workers, after the lake has the
+blocks, once per task with all blocks of that task; they are pickled on the way, so they open connections late.
+"""
+
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+from uuid import uuid4
+
+from sensorgrid.pipeline.tiles import Block, Identity
+
+
+class Sink(Protocol):
+    """Takes published grids."""
+
+    def publish(self, blocks: Sequence[Block]) -> int:
+        """Take blocks; returns how many were new. Blocks that are known are dropped without a word."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class NoSink:
+    """The lake is enough."""
+
+    def publish(self, blocks: Sequence[Block]) -> int:
+        """Take them and do nothing."""
+        return len(blocks)
+
+
+@dataclass(frozen=True, slots=True)
+class LoopbackSink:
+    """Keeps each block as a file in a folder: what a gateway does, on one machine and for tests.
+
+    Creating a file that must not exist is the test for "seen before", so it holds across processes and crashes.
+    """
+
+    folder: str
+
+    def publish(self, blocks: Sequence[Block]) -> int:
+        """Keep blocks that are new."""
+        fresh = 0
+        for block in blocks:
+            target = self._path(block.identity)
+            target.parent.mkdir(parents=True, exist_ok=True)
+            part = target.with_name(f".{target.name}.{uuid4().hex}")
+            part.write_bytes(block.encode())
+            try:
+                os.link(part, target)
+                fresh += 1
+            except FileExistsError:
+                pass
+            part.unlink()
+        return fresh
+
+    def blocks(self) -> Iterator[Block]:
+        """Everything that was taken, in the order of identities."""
+        for path in sorted(Path(self.folder).glob("*/*/*.block")):
+            if not path.name.startswith("."):
+                yield Block.decode(path.read_bytes())
+
+    def _path(self, identity: Identity) -> Path:
+        attribute, tick, region, revision = identity
+        return Path(self.folder, attribute, str(tick), f"{region}-{revision}.block")

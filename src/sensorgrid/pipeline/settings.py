@@ -1,0 +1,357 @@
+"""The configuration of a pipeline: one TOML file, overridden by the environment, checked once, at the start.
+
+``SENSORGRID_SPARK__MASTER=spark://host:7077`` overrides ``master`` of ``[spark]``; two underscores go one level
+down. Secrets stand in the environment only: the file names the variable. Relative paths are relative to the file.
+"""
+
+import re
+import tomllib
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
+
+from sensorgrid.model.errors import SensorGridError
+from sensorgrid.model.grid import Grid
+from sensorgrid.pipeline.attributes import KNOWN
+from sensorgrid.pipeline.gridding.book import Timing
+from sensorgrid.pipeline.gridding.groups import groups_of
+from sensorgrid.pipeline.gridding.kernels import DEFAULT, KERNELS
+from sensorgrid.pipeline.gridding.series import SeriesLimits
+from sensorgrid.pipeline.publish import LoopbackSink, NoSink, Sink
+from sensorgrid.pipeline.quality import Limits
+
+_UNITS = {"us": 1e-6, "ms": 1e-3, "": 1, "s": 1, "min": 60, "m": 60, "h": 3600, "d": 86400}
+
+
+class SettingsError(SensorGridError, ValueError):
+    """A configuration that cannot be right; names the file and the key."""
+
+
+def seconds(value: Any) -> float:
+    """A duration: a number of seconds, or a text such as 90s, 10min, 2h, 7d."""
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        return float(value)
+    found = re.fullmatch(r"\s*([0-9.]+)\s*([a-z]*)\s*", str(value))
+    if found is None or found[2] not in _UNITS:
+        raise ValueError(f"found {value!r}, expected a duration such as 90s, 10min, 2h or 7d")
+    return float(found[1]) * _UNITS[found[2]]
+
+
+Duration = Annotated[float, BeforeValidator(seconds)]
+
+
+class _Strict(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class GridSettings(_Strict):
+    """``[grid]``: the world; see `sensorgrid.Grid`."""
+
+    extent: tuple[float, float, float, float] = (-180.0, -90.0, 180.0, 90.0)
+    shape: tuple[int, int] = (512, 256)
+    tick: Duration = 600.0
+    resolution_bits: int | tuple[int, int, int] = 4
+    coordinates: Literal["lonlat", "planar"] = "lonlat"
+    attributes: tuple[str, ...] = ("air_temperature",)
+    region_digits: int = 4
+
+    def grid(self) -> Grid:
+        """The grid."""
+        found: dict[str, Any] = self.model_dump()
+        return Grid(**found)
+
+
+class TimingSettings(_Strict):
+    """``[timing]``: when a tick is published and how long it may change."""
+
+    settle: Duration | None = None
+    """after the end of a tick; a tenth of a tick, at least a second, if left out"""
+    lateness: Duration | None = None
+    """two ticks if left out"""
+    max_age: Duration | None = None
+    """twelve ticks if left out"""
+
+
+class GriddingSettings(_Strict):
+    """``[gridding]``: how grids are made."""
+
+    kernel: str = DEFAULT
+    halo: float | Literal["auto"] = "auto"
+    """metres around each region, or as wide as the density of sensors asks for"""
+    calibrate: bool = True
+    """whether parameters are fitted to the data; otherwise priors are used"""
+    calibrate_every: Duration = 6 * 3600.0
+    ready_within: float = 0.8
+    """part of a tick that gridding may take before the cheaper kernel is chosen"""
+
+
+class AttributeSettings(_Strict):
+    """``[quality.attributes.NAME]``: limits instead of the usual ones, in canonical units."""
+
+    gross: tuple[float, float] | None = None
+    usual: tuple[float, float] | None = None
+    step: float | None = None
+    rate: float | None = None
+    spike: float | None = None
+    flat: Duration | None = None
+    noise: float | None = None
+
+
+class QualitySettings(_Strict):
+    """``[quality]``."""
+
+    future: Duration = 600.0
+    """clocks of sensors may be ahead by so much"""
+    attributes: dict[str, AttributeSettings] = Field(default_factory=dict)
+
+
+class FileSource(_Strict):
+    """Files that lie in a folder or arrive there."""
+
+    kind: Literal["files"]
+    name: str = ""
+    path: str
+    mapping: str
+    """a shipped one by name, or a file"""
+    stations: str | None = None
+    """a station table, instead of the mapping's"""
+    learn_stations: bool = False
+    """take positions and aliases from the feed itself (backfill and replay)"""
+    max_files: int = 1000
+    """files of one micro-batch"""
+
+
+class MqttSource(_Strict):
+    """A topic of an MQTT server, by way of the landing daemon."""
+
+    kind: Literal["mqtt"]
+    name: str = ""
+    host: str = "localhost"
+    port: int = 1883
+    topics: tuple[str, ...]
+    mapping: str = "plain_json"
+    stations: str | None = None
+    landing: str = "landing"
+    """folder for what has been received and not yet read"""
+    client_id: str = "sensorgrid"
+    username_env: str | None = None
+    """name of the environment variable that holds it"""
+    password_env: str | None = None
+    ca_file: str | None = None
+    cert_file: str | None = None
+    key_file: str | None = None
+    daemon: bool = True
+    """whether `pipeline run` starts the landing daemon; otherwise `pipeline land` runs elsewhere"""
+    max_files: int = 1000
+
+
+class NatsSource(_Strict):
+    """A NATS JetStream stream."""
+
+    kind: Literal["nats"]
+    name: str = ""
+    servers: str = "nats://localhost:4222"
+    stream: str
+    subject: str | None = None
+    mapping: str = "plain_json"
+    stations: str | None = None
+    options: dict[str, str] = Field(default_factory=dict)
+    """further options of the source: limits, names of environment variables for credentials and TLS"""
+
+
+class KafkaSource(_Strict):
+    """A Kafka topic, through Spark's own connector."""
+
+    kind: Literal["kafka"]
+    name: str = ""
+    servers: str
+    topics: str
+    mapping: str = "plain_json"
+    stations: str | None = None
+    options: dict[str, str] = Field(default_factory=dict)
+
+
+class SyntheticSource(_Strict):
+    """The synthetic earth."""
+
+    kind: Literal["synthetic"]
+    name: str = ""
+    options: dict[str, str | int | float] = Field(default_factory=dict)
+
+
+AnySource = Annotated[
+    FileSource | MqttSource | NatsSource | KafkaSource | SyntheticSource, Field(discriminator="kind")
+]
+
+
+class SinkSettings(_Strict):
+    """``[sink]``: where grids go beside the lake."""
+
+    kind: Literal["none", "loopback"] = "none"
+    folder: str = "published"
+
+
+class SparkSettings(_Strict):
+    """``[spark]``."""
+
+    master: str = "local[*]"
+    driver_memory: str = "2g"
+    trigger: Duration = 2.0
+    conf: dict[str, str] = Field(default_factory=dict)
+
+
+class RetentionSettings(_Strict):
+    """``[retention]``: how long things are kept; nothing is removed where nothing is said."""
+
+    tiles: Duration | None = None
+    letters: Duration | None = None
+    landing: Duration | None = 7 * 86400.0
+    compact_every: Duration = 3600.0
+
+
+class PipelineSettings(BaseSettings):
+    """The whole file."""
+
+    model_config = SettingsConfigDict(
+        env_prefix="SENSORGRID_", env_nested_delimiter="__", extra="forbid", frozen=True
+    )
+
+    lake: str = "lake"
+    checkpoint: str | None = None
+    """beside the lake if left out"""
+    grid: GridSettings = GridSettings()
+    timing: TimingSettings = TimingSettings()
+    gridding: GriddingSettings = GriddingSettings()
+    quality: QualitySettings = QualitySettings()
+    sources: tuple[AnySource, ...] = ()
+    sink: SinkSettings = SinkSettings()
+    spark: SparkSettings = SparkSettings()
+    retention: RetentionSettings = RetentionSettings()
+
+    @classmethod
+    def settings_customise_sources(
+        cls,
+        settings_cls: type[BaseSettings],
+        init_settings: PydanticBaseSettingsSource,
+        env_settings: PydanticBaseSettingsSource,
+        dotenv_settings: PydanticBaseSettingsSource,
+        file_secret_settings: PydanticBaseSettingsSource,
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        """The environment wins over the file."""
+        return env_settings, init_settings
+
+    def timing_of(self, grid: Grid) -> Timing:
+        """Times, with defaults that depend on the tick."""
+        given = self.timing
+        return Timing(
+            settle_s=max(1.0, grid.tick / 10) if given.settle is None else given.settle,
+            lateness_s=2 * grid.tick if given.lateness is None else given.lateness,
+            max_age_s=12 * grid.tick if given.max_age is None else given.max_age,
+        )
+
+    def limits(self) -> Limits:
+        """Limits for single measurements."""
+        given = self.quality.attributes
+        return Limits(
+            gross={n: a.gross for n, a in given.items() if a.gross is not None},
+            usual={n: a.usual for n, a in given.items() if a.usual is not None},
+            future_s=self.quality.future,
+        )
+
+    def series_limits(self, grid: Grid) -> dict[str, SeriesLimits]:
+        """Limits for series of measurements, by attribute."""
+        names = {name for group in groups_of(grid.attributes) for name in group.inputs}
+        return {name: _series(name, self.quality.attributes.get(name)) for name in sorted(names)}
+
+    def sink_of(self) -> Sink:
+        """The sink."""
+        return LoopbackSink(self.sink.folder) if self.sink.kind == "loopback" else NoSink()
+
+    def checkpoint_of(self) -> str:
+        """Where Spark keeps what it must not forget."""
+        return self.checkpoint or self.lake.rstrip("/") + ".checkpoint"
+
+
+def _series(name: str, given: AttributeSettings | None) -> SeriesLimits:
+    """Limits of one attribute; of an unknown one nothing is asked but what the file says."""
+    known = KNOWN.get(name)
+    usual = (known.step, known.rate, known.spike, known.flat_s, known.noise) if known else _NO_LIMITS
+    own = (given.step, given.rate, given.spike, given.flat, given.noise) if given else (None,) * 5
+    return SeriesLimits(*(u if o is None else o for o, u in zip(own, usual, strict=True)))
+
+
+_NO_LIMITS = (1e300, 1e300, 1e300, 0.0, 0.0)
+
+
+def read_settings(path: str | Path) -> PipelineSettings:
+    """Read and check a configuration."""
+    file = Path(path)
+    try:
+        content = tomllib.loads(file.read_text())
+    except FileNotFoundError:
+        raise SettingsError(f"{path}: found no such file, expected a configuration in TOML") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise SettingsError(f"{path}: found no TOML ({error}), expected a configuration in TOML") from None
+    return settings_of(content, str(path), file.parent)
+
+
+def settings_of(content: dict[str, Any], subject: str, folder: Path) -> PipelineSettings:
+    """Check a configuration that has been read; paths in it are relative to `folder`."""
+    content = _resolved(content, folder)
+    try:
+        found = PipelineSettings(**content)
+        grid = found.grid.grid()
+    except ValidationError as error:
+        faults = "; ".join(
+            f"{'.'.join(str(p) for p in e['loc']) or 'file'}: found {e['input']!r}, {e['msg']}"
+            for e in error.errors()
+        )
+        raise SettingsError(f"{subject}: {faults}") from None
+    for name in found.quality.attributes:
+        if name not in found.series_limits(grid):
+            raise SettingsError(
+                f"{subject}: quality.attributes.{name}: found no such attribute in the grid,"
+                f" expected one of {', '.join(found.series_limits(grid))}"
+            )
+    if found.gridding.kernel not in KERNELS:
+        raise SettingsError(
+            f"{subject}: gridding.kernel: found {found.gridding.kernel!r}, expected one of {', '.join(KERNELS)}"
+        )
+    timing = found.timing_of(grid)
+    if not timing.max_age_s >= grid.tick:
+        raise SettingsError(
+            f"{subject}: timing.max_age: found {timing.max_age_s:g} s, expected a tick or more"
+        )
+    if round(grid.tick * 1e6) != grid.tick * 1e6:
+        raise SettingsError(f"{subject}: grid.tick: found {grid.tick}, expected whole microseconds")
+    return found
+
+
+def _resolved(content: dict[str, Any], folder: Path) -> dict[str, Any]:
+    """Relative paths made absolute; URIs and names of shipped mappings stay as they are."""
+
+    def path(text: str) -> str:
+        return text if "://" in text or Path(text).is_absolute() else str((folder / text).absolute())
+
+    fixed = {"lake": "lake"} | content
+    for key in ("lake", "checkpoint"):
+        if isinstance(fixed.get(key), str):
+            fixed[key] = path(fixed[key])
+    if isinstance(fixed.get("sink"), dict):
+        fixed["sink"] = fixed["sink"] | {"folder": path(fixed["sink"].get("folder", "published"))}
+    sources = []
+    for source in fixed.get("sources", ()):
+        if isinstance(source, dict):
+            if source.get("kind") == "mqtt":
+                source = {"landing": "landing"} | source
+            local = {k: path(v) for k, v in source.items() if k in _PATHS and isinstance(v, str)}
+            if isinstance(source.get("mapping"), str) and source["mapping"].endswith(".toml"):
+                local["mapping"] = path(source["mapping"])
+            source = source | local
+        sources.append(source)
+    return fixed | {"sources": sources}
+
+
+_PATHS = {"path", "stations", "landing", "ca_file", "cert_file", "key_file"}

@@ -1,0 +1,245 @@
+"""What the stream and the backfill have in common: the context of a task, packing, and writing.
+
+Everything here runs in Spark's Python workers. Functions are pickled with a `Job`, which is small: the plan, which
+grows and changes, is read from the lake when a task begins.
+"""
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark import TaskContext
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+
+from sensorgrid.model.grid import Grid
+from sensorgrid.pipeline.gridding.book import Domain, Issue, Timing
+from sensorgrid.pipeline.gridding.groups import Group, group_named
+from sensorgrid.pipeline.gridding.measurements import Measurements
+from sensorgrid.pipeline.gridding.regions import Regions
+from sensorgrid.pipeline.gridding.series import TESTS, SeriesLimits
+from sensorgrid.pipeline.lake import Lake, LakeError
+from sensorgrid.pipeline.ledger import Ledger
+from sensorgrid.pipeline.packing import (
+    LEDGER,
+    LETTER,
+    LETTERS,
+    PACK_DDL,
+    SENSOR,
+    SENSORS,
+    Chunks,
+    pack_batches,
+    to_bytes,
+)
+from sensorgrid.pipeline.plan import Plan
+from sensorgrid.pipeline.publish import Sink
+from sensorgrid.pipeline.schema import FLAGGED
+from sensorgrid.pipeline.tiles import Block, blocks_of, table_of
+
+BLOCK = "block"
+OUT_DDL = "kind string, payload binary"
+OUT = pa.schema([("kind", pa.string()), ("payload", pa.binary())])
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """What a task needs to know; pickled into every one."""
+
+    grid: Grid
+    timing: Timing
+    limits: dict[str, SeriesLimits]
+    """by attribute"""
+    lake: Lake
+    sink: Sink
+    writer: str
+    """who writes: part of the files' names, so that a batch which is tried again replaces its own files only"""
+    resolve: bool = False
+    """whether blocks may be in the lake already: the same is not written again, another one is a revision"""
+
+    def plan(self) -> Plan:
+        """The lake's plan as it is now."""
+        plan = self.lake.plan()
+        if plan is None:
+            raise LakeError(f"lake {self.lake.root}: found no plan.json, expected one before any task runs")
+        return plan
+
+    def domain(self, group: str, plan: Plan) -> Domain:
+        """What all regions of a group have in common."""
+        found = group_named(group)
+        limits = tuple(self.limits[name] for name in found.inputs)
+        return Domain(self.grid, found, self.timing, limits, plan, plan.start_tick)
+
+
+def pack(flagged: DataFrame, job: Job, chunks: Chunks | None = None) -> DataFrame:
+    """FLAGGED rows to packs, one row per group and region (and chunk) in each partition."""
+
+    def work(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        return pack_batches(batches, job.plan(), chunks)
+
+    return _slim(flagged).mapInArrow(work, PACK_DDL)
+
+
+def _slim(flagged: DataFrame) -> DataFrame:
+    """Texts that only letters need stay behind in the JVM for rows that passed."""
+    passed = F.col("flag") == 1
+
+    def unless_passed(name: str) -> Column:
+        return F.when(~passed, F.col(name)).alias(name)
+
+    return flagged.select(
+        *(unless_passed(f.name) if f.name in _LETTER_ONLY else F.col(f.name) for f in FLAGGED.fields)
+    )
+
+
+_LETTER_ONLY = {"unit", "source", "raw", "reason", "test"}
+
+
+def outputs_of(issue: Issue, group: Group, regions: Regions, region: int, ledger: Ledger) -> Iterator[bytes]:
+    """The blocks of an issue, ready to travel; what turned out bad moves in the ledger."""
+    tests = np.bincount(issue.grid.test, minlength=len(TESTS))
+    if issue.flagged:
+        ledger.move(_tests(tests, issue.flagged), issue.flagged)
+    for block in blocks_of(issue, group, regions, region):
+        yield block.encode()
+
+
+def _tests(counts: "np.ndarray[tuple[int], np.dtype[np.int64]]", changed: int) -> dict[str, int]:
+    """By test; on a re-issue only the sum is known to have changed, and is booked under one name."""
+    if int(counts[1:].sum()) == changed:
+        return {TESTS[n]: int(c) for n, c in enumerate(counts) if n and c}
+    return {"revised": changed}
+
+
+def late_letters(rows: Measurements, group: Group, lateness_s: float) -> bytes:
+    """Measurements that came too late, named by their number (see the lake's sensors)."""
+    n = len(rows)
+    attributes = [group.inputs[code] for code in rows.code.tolist()]
+    table = pa.table(
+        [
+            pa.array([f"#{s:016x}" for s in rows.sensor.tolist()], pa.string()),
+            pa.array(attributes, pa.string()),
+            pa.array(rows.x),
+            pa.array(rows.y),
+            pa.array(rows.time_us).cast(pa.timestamp("us", tz="UTC")),
+            pa.array(rows.value),
+            *(pa.nulls(n, pa.string()) for _ in range(3)),
+            pa.array([f"arrived more than {lateness_s:g} s after its tick was published"] * n, pa.string()),
+            pa.array([2] * n, pa.int8()),
+            pa.array(["late"] * n, pa.string()),
+        ],
+        schema=LETTER,
+    )
+    return to_bytes(table)
+
+
+def write_outputs(outputs: DataFrame, job: Job, batch: int) -> list[tuple[str, bytes]]:
+    """Write what the gridding stage made, lake first, then sink; returns ledgers and sensors, which are small.
+
+    One Spark job: each task writes its own files and tells its own gateways, nothing large meets the driver.
+    """
+
+    def work(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        context = TaskContext.get()
+        return write_task(batches, job, batch, context.partitionId() if context else 0)
+
+    found = outputs.mapInArrow(work, OUT_DDL).toArrow()
+    return list(zip(found["kind"].to_pylist(), found["payload"].to_pylist(), strict=True))
+
+
+BLOCKS_TOGETHER = 2_000
+"""blocks in memory at once, and in one file"""
+
+
+def write_task(
+    batches: Iterator[pa.RecordBatch], job: Job, batch: int, task: int
+) -> Iterator[pa.RecordBatch]:
+    """One task's share of `write_outputs`."""
+    blocks: list[Block] = []
+    letters: list[pa.Table] = []
+    ledger, part = Ledger(), 0
+
+    def flush() -> None:
+        nonlocal part
+        fresh = unknown_blocks(blocks, job) if job.resolve else blocks
+        if fresh:
+            table = table_of(fresh, job.grid)
+            # Several files of one task: their number goes where the task's number has room.
+            job.lake.write("tiles", table, ("attribute", "day"), job.writer, batch, task + 100_000 * part)
+            job.sink.publish(fresh)
+            ledger.blocks += len(fresh)
+            ledger.newest = max(ledger.newest, *(b.identity.tick for b in fresh))
+            part += 1
+        blocks.clear()
+
+    for rows in batches:
+        for kind, payload in zip(rows["kind"].to_pylist(), rows["payload"].to_pylist(), strict=True):
+            if kind == BLOCK:
+                blocks.append(Block.decode(payload))
+                if len(blocks) >= BLOCKS_TOGETHER:
+                    flush()
+            elif kind == LETTERS:
+                letters.append(from_bytes(payload))
+            else:
+                yield _row(kind, payload)
+    flush()
+    if letters:
+        table = pa.concat_tables(letters)
+        day = pc.coalesce(pc.strftime(table["event_time"], "%Y-%m-%d"), pa.scalar("unknown"))
+        far = pc.or_(pc.less(day, "1900"), pc.greater(day, "2100"))
+        day = pc.if_else(pc.fill_null(far, True), "unknown", day)
+        job.lake.write("letters", table.append_column("day", day), ("day",), job.writer, batch, task)
+    yield _row(LEDGER, json.dumps(ledger.to_dict()).encode())
+
+
+def unknown_blocks(blocks: list[Block], job: Job) -> list[Block]:
+    """Blocks that the lake does not have: new ones, and, as the next revision, those that came out otherwise."""
+    found: list[Block] = []
+    for attribute in sorted({b.identity.attribute for b in blocks}):
+        mine = [b for b in blocks if b.identity.attribute == attribute]
+        ticks = [b.identity.tick for b in mine]
+        columns = ["tick", "region", "revision", "values", "error"]
+        known = job.lake.tiles(attribute=attribute, ticks=(min(ticks), max(ticks)), columns=columns)
+        values, error = (_rows_of(known[name]) for name in ("values", "error"))
+        places = zip(known["tick"].to_pylist(), known["region"].to_pylist(), strict=True)
+        place = {key: n for n, key in enumerate(places)}
+        revisions = known["revision"].to_pylist()
+        for block in mine:
+            at = place.get((block.identity.tick, block.identity.region))
+            if at is None:
+                found.append(block)
+            elif not (np.array_equal(values[at], block.values) and np.array_equal(error[at], block.error)):
+                found.append(replace(block, identity=block.identity._replace(revision=revisions[at] + 1)))
+    return found
+
+
+def _rows_of(lists: pa.ChunkedArray) -> list[np.ndarray[Any, np.dtype[np.float32]]]:
+    whole = lists.combine_chunks()
+    flat, offsets = whole.values.to_numpy(), whole.offsets.to_numpy()
+    return [flat[a:b] for a, b in pairwise(offsets)]
+
+
+def from_bytes(data: bytes) -> pa.Table:
+    """A table that `to_bytes` wrote."""
+    return pa.ipc.open_stream(data).read_all()
+
+
+def _row(kind: str, payload: bytes) -> pa.RecordBatch:
+    return pa.record_batch([[kind], [payload]], schema=OUT)
+
+
+def sum_up(found: list[tuple[str, bytes]]) -> tuple[Ledger, pa.Table]:
+    """The ledger of a batch, and the sensors that spoke in it, once each."""
+    ledger, sensors = Ledger(), [SENSOR.empty_table()]
+    for kind, payload in found:
+        if kind == LEDGER:
+            ledger.merge(Ledger.from_dict(json.loads(payload)))
+        elif kind == SENSORS:
+            sensors.append(from_bytes(payload))
+    table = pa.concat_tables(sensors)
+    _, first = np.unique(table["number"].to_numpy(), return_index=True)
+    return ledger, table.take(pa.array(first))

@@ -1,0 +1,188 @@
+"""The stream: packs and the beat of a clock go in, grids come out when their time has come.
+
+State lies with Spark, one book per group and region (`sensorgrid.pipeline.gridding.book`): the rows of open ticks
+in a map state, the rest in a value state. The clock is a stream of its own, from Spark's `rate` source: a beat
+reaches every region when a tick falls due, also where no sensor speaks. Offsets of the clock are in the
+checkpoint like those of every source, so a batch that is tried again sees the same time, makes the same grids,
+and replaces the files of the first try. After an outage the clock catches up, and so do the grids.
+"""
+
+import json
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pandas as pd
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle
+from pyspark.sql.types import BinaryType, LongType, StructField, StructType
+
+from sensorgrid.pipeline.gridding.book import Book, State
+from sensorgrid.pipeline.gridding.groups import groups_of
+from sensorgrid.pipeline.gridding.measurements import decode
+from sensorgrid.pipeline.gridding.regions import Regions
+from sensorgrid.pipeline.ledger import Ledger
+from sensorgrid.pipeline.packing import ASIDE, CLOCK, LEDGER, LETTERS, ROWS, SENSOR
+from sensorgrid.pipeline.stages import (
+    BLOCK,
+    OUT_DDL,
+    Job,
+    late_letters,
+    outputs_of,
+    pack,
+    sum_up,
+    write_outputs,
+)
+
+_BYTES = StructType([StructField("data", BinaryType())])
+_TICK = StructType([StructField("tick", LongType())])
+
+
+def wall_clock(session: SparkSession, job: Job) -> DataFrame:
+    """The time, in microseconds, whenever a tick falls due."""
+    rate = session.readStream.format("rate").option("rowsPerSecond", 1).option("numPartitions", 1).load()
+    tick_us, settle_us = round(job.grid.tick * 1e6), round(job.timing.settle_s * 1e6)
+    now = F.unix_micros("timestamp")
+    due, before = (F.floor((now - shift - settle_us) / tick_us) for shift in (0, 1_000_000))
+    return rate.select(now.alias("now"), (due > before).alias("falls_due")).where("falls_due").select("now")
+
+
+def beats(now: DataFrame, job: Job) -> DataFrame:
+    """A row for every group and region at each of these times."""
+    keys = [
+        F.struct(F.lit(g.name).alias("group"), F.lit(r).cast("int").alias("region"))
+        for g in groups_of(job.grid.attributes)
+        for r in range(len(Regions(job.grid)))
+    ]
+    return now.select(F.explode(F.array(*keys)).alias("key"), "now").select(
+        F.col("key.group").alias("group"),
+        F.col("key.region").alias("region"),
+        F.col("now").cast("bigint").alias("chunk"),  # for a beat, the place of the chunk holds the time
+        F.lit(CLOCK).alias("kind"),
+        F.lit(None).cast("binary").alias("payload"),
+    )
+
+
+class _Rows:
+    """A book's rows in Spark's state."""
+
+    def __init__(self, state: Any) -> None:
+        self._state = state
+
+    def get(self, tick: int) -> bytes | None:
+        found = self._state.getValue((tick,))
+        return None if found is None else bytes(found[0])
+
+    def put(self, tick: int, data: bytes) -> None:
+        self._state.updateValue((tick,), (data,))
+
+    def remove(self, tick: int) -> None:
+        self._state.removeKey((tick,))
+
+
+class GridProcessor(StatefulProcessor):
+    """Calls the books. Spark makes one per task and micro-batch, in a Python worker; it must pickle."""
+
+    def __init__(self, job: Job) -> None:
+        self._job = job
+
+    def init(self, handle: StatefulProcessorHandle) -> None:
+        """Called once per task: states are opened, the plan is read."""
+        self._state = handle.getValueState("book", _BYTES)
+        self._rows = handle.getMapState("rows", _TICK, _BYTES)
+        self._plan = self._job.plan()
+        self._regions = Regions(self._job.grid)
+
+    def handleInputRows(  # noqa: N802
+        self,
+        key: Any,
+        rows: Iterator[pd.DataFrame],
+        timerValues: Any,  # noqa: N803
+    ) -> Iterator[pd.DataFrame]:
+        """Called once per key that has input in this micro-batch."""
+        group, region = str(key[0]), int(key[1])
+        if group == ASIDE:
+            for frame in rows:
+                yield frame[["kind", "payload"]]
+            return
+        now_us, parts = None, []
+        for frame in rows:
+            for kind, chunk, payload in zip(frame["kind"], frame["chunk"], frame["payload"], strict=True):
+                if kind == ROWS:
+                    parts.append(decode(payload))
+                elif kind == CLOCK:
+                    now_us = max(int(chunk), now_us or 0)
+        yield from _frames(self._turn(group, region, parts, now_us))
+
+    def _turn(
+        self, group: str, region: int, parts: list[Any], now_us: int | None
+    ) -> Iterator[tuple[str, bytes]]:
+        known = self._state.get()
+        domain = self._job.domain(group, self._plan)
+        book = Book(domain, region, _Rows(self._rows), State.decode(known[0]) if known else None)
+        ledger = Ledger()
+        if parts:
+            received = book.receive(parts)
+            ledger.add(used=received.used, duplicate=received.duplicate, late=len(received.late))
+            if len(received.late):
+                yield LETTERS, late_letters(received.late, domain.group, domain.timing.lateness_s)
+        if now_us is not None:
+            for issue in book.advance(now_us):
+                for payload in outputs_of(issue, domain.group, self._regions, region, ledger):
+                    yield BLOCK, payload
+        self._state.update((book.state.encode(),))
+        yield LEDGER, json.dumps(ledger.to_dict()).encode()
+
+    def close(self) -> None:
+        """Nothing to close."""
+
+
+_OUT_TOGETHER = 64
+
+
+def _frames(outputs: Iterator[tuple[str, bytes]]) -> Iterator[pd.DataFrame]:
+    """Rows in small frames, so that a long catch-up does not gather in memory."""
+    waiting: list[tuple[str, bytes]] = []
+    for output in outputs:
+        waiting.append(output)
+        if len(waiting) >= _OUT_TOGETHER:
+            yield pd.DataFrame(waiting, columns=["kind", "payload"])
+            waiting = []
+    if waiting:
+        yield pd.DataFrame(waiting, columns=["kind", "payload"])
+
+
+def grids(flagged: DataFrame, now: DataFrame, job: Job) -> DataFrame:
+    """Flagged measurements and the time to blocks, letters and ledgers: the whole stateful part."""
+    both = pack(flagged, job).unionByName(beats(now, job))
+    return both.groupBy("group", "region").transformWithStateInPandas(
+        statefulProcessor=GridProcessor(job), outputStructType=OUT_DDL, outputMode="Append", timeMode="none"
+    )
+
+
+class BatchWriter:
+    """Writes each micro-batch: called by Spark with its number, again with the same one after a crash."""
+
+    def __init__(self, job: Job, report: Callable[[int, Ledger, float], None] | None = None) -> None:
+        self._job = job
+        self._report = report
+        self._known: set[int] | None = None
+
+    def __call__(self, outputs: DataFrame, batch: int) -> None:
+        """Write blocks and letters in parallel, then the sensors and the ledger."""
+        begin, lake, job = time.monotonic(), self._job.lake, self._job
+        if self._known is None:
+            lake.drop_from(job.writer, batch)
+            self._known = set(lake.sensors()["number"].to_pylist())
+        ledger, sensors = sum_up(write_outputs(outputs, job, batch))
+        fresh = sensors.filter(
+            pa.array([n not in self._known for n in sensors["number"].to_pylist()], pa.bool_())
+        )
+        if len(fresh):
+            lake.write("sensors", fresh.cast(SENSOR), (), job.writer, batch, 0)
+            self._known.update(fresh["number"].to_pylist())
+        lake.write_ledger(job.writer, batch, {"batch": batch} | ledger.to_dict())
+        if self._report is not None:
+            self._report(batch, ledger, time.monotonic() - begin)
