@@ -62,7 +62,8 @@ def draw(
 
 def _draw_coast(axes: object, file: Path) -> None:
     ring, lon, lat = np.genfromtxt(file, delimiter=",", skip_header=1, unpack=True)
-    breaks = np.flatnonzero(np.diff(ring)) + 1
+    # A new ring, or a jump across the date line, is no coast.
+    breaks = np.flatnonzero((np.diff(ring) != 0) | (np.abs(np.diff(lon)) > 180)) + 1
     axes.plot(np.insert(lon, breaks, np.nan), np.insert(lat, breaks, np.nan), "k-", lw=0.4)  # type: ignore[attr-defined]
 
 

@@ -203,7 +203,8 @@ def _sensor_numbers(names: pa.ChunkedArray) -> npt.NDArray[np.uint64]:
         if name not in _numbers:
             _numbers[name] = sensor_number(name)
     numbers: npt.NDArray[np.uint64] = np.array([_numbers[name] for name in unique], np.uint64)
-    return np.take(numbers, encoded.indices.to_numpy())
+    found: npt.NDArray[np.uint64] = numbers[encoded.indices.to_numpy()]
+    return found
 
 
 def _sensors(table: pa.Table, rows: Measurements) -> pa.Table:

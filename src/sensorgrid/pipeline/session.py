@@ -97,7 +97,9 @@ def _launch(settings: Mapping[str, str], log: Path | None) -> None:
         conf.set(key, value)
     log.parent.mkdir(parents=True, exist_ok=True)
     with log.open("ab") as out:
-        gateway = launch_gateway(conf=conf, popen_kwargs={"stdout": out, "stderr": STDOUT})
+        gateway = launch_gateway(  # type: ignore[no-untyped-call]
+            conf=conf, popen_kwargs={"stdout": out, "stderr": STDOUT}
+        )
     SparkContext._ensure_initialized(gateway=gateway, conf=conf)
 
 

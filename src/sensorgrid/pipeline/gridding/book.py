@@ -229,7 +229,11 @@ class Book:
 
     def _issue(self, checked: Checked, tick: int) -> Issue | None:
         made = self._domain.grid_at(checked, self._region, tick)
-        digests = tuple(tile.digest.hex() for tile in made.tiles)
+        # The first tile carries the measurements (see `tiles`), so it is issued again if these have changed.
+        digests = tuple(
+            tile.digest.hex() + (made.rows_digest.hex() if n == 0 else "")
+            for n, tile in enumerate(made.tiles)
+        )
         flagged = int(np.count_nonzero(made.test))
         before = self.state.published.get(tick)
         if before is None:

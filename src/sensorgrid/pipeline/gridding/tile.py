@@ -62,6 +62,11 @@ class RegionGrid:
     test: npt.NDArray[np.uint8]
     """for each of them the test that it failed, 0 if it was good"""
 
+    @property
+    def rows_digest(self) -> bytes:
+        """Equal for equal measurements and verdicts."""
+        return blake2b(self.rows.encode() + self.test.tobytes(), digest_size=8).digest()
+
 
 @dataclass(frozen=True, slots=True)
 class _Vectors:

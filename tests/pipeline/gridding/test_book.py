@@ -1,0 +1,243 @@
+"""The book of a region: whatever the order of arrival, the stream ends where the backfill ends."""
+
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from sensorgrid.model.grid import Grid
+from sensorgrid.pipeline.gridding.book import Book, Domain, Issue, State, Timing
+from sensorgrid.pipeline.gridding.groups import DIRECTION, SPEED, Group, group_named
+from sensorgrid.pipeline.gridding.kernels.interface import Parameters
+from sensorgrid.pipeline.gridding.measurements import Measurements, deduplicate
+from sensorgrid.pipeline.gridding.series import Past, SeriesLimits
+from sensorgrid.pipeline.gridding.tile import Recipe, RegionGrid
+
+TICK = 60
+GRID = Grid(
+    extent=(0, 0, 1600, 1600), coordinates="planar", shape=(16, 16), tick=TICK, resolution_bits=1, region_digits=2,
+    attributes=("air_temperature",),
+)  # fmt: skip
+TIMING = Timing(settle_s=30, lateness_s=120, max_age_s=180)
+LIMITS = SeriesLimits(step=8, rate=1e6, spike=6, flat_s=300, tolerance=0.2)
+PARAMETERS = Parameters(mean=10, spread=20, length=500, noise=0.5, drift=4, sill=3)
+
+
+@dataclass
+class Memory:
+    """Rows in a dictionary."""
+
+    kept: dict[int, bytes] = field(default_factory=dict)
+
+    def get(self, tick: int) -> bytes | None:
+        return self.kept.get(tick)
+
+    def put(self, tick: int, data: bytes) -> None:
+        self.kept[tick] = data
+
+    def remove(self, tick: int) -> None:
+        del self.kept[tick]
+
+
+@dataclass(frozen=True)
+class Always:
+    """One recipe for ever."""
+
+    kernel: str = "inverse_distance"
+    parameters: Parameters = PARAMETERS
+
+    def recipe(self, group: Group, tick: int) -> Recipe:
+        return Recipe(self.kernel, (self.parameters,) * len(group.outputs))
+
+
+def domain_of(name: str = "air_temperature", timing: Timing = TIMING, start: int = 0) -> Domain:
+    group = group_named(name)
+    return Domain(GRID, group, timing, (LIMITS,) * len(group.inputs), Always(), start)
+
+
+def rows_of(entries: list[tuple[int, float, float]], code: int = 0) -> Measurements:
+    """(sensor, second, value); sensor n stands on the diagonal, those up to 7 at home in region 0."""
+    sensor, second, value = (
+        np.array(c, np.float64) for c in (zip(*entries, strict=True) if entries else ((),) * 3)
+    )
+    return Measurements(
+        sensor.astype(np.uint64), np.round(second * 1e6).astype(np.int64), 50 + 100 * sensor, 50 + 100 * sensor,
+        value, np.full(len(sensor), code, np.uint8), (sensor < 8).astype(np.uint8),
+    )  # fmt: skip
+
+
+def advance(book: Book, second: float) -> list[Issue]:
+    """Let the time pass, and let the state go through its bytes as it does in Spark."""
+    issues = list(book.advance(round(second * 1e6)))
+    book.state = State.decode(book.state.encode())
+    return issues
+
+
+entries = st.lists(
+    st.tuples(st.integers(0, 11), st.integers(0, 599), st.sampled_from([9.0, 9.1, 10.0, 11.5, 14.0, 30.0])),
+    max_size=60,
+)
+
+
+@given(entries, st.randoms(use_true_random=False))
+@settings(max_examples=150, deadline=None)
+def test_the_last_revisions_are_what_the_backfill_makes_bit_for_bit(found, random) -> None:
+    domain = domain_of()
+    book, arrived = Book(domain, 0, Memory()), []
+    # Each row arrives at its own time, up to the lateness after its tick: in time for the last look.
+    waiting = sorted(((s + random.uniform(0, 149), (n, s, v)) for n, s, v in found), key=lambda pair: pair[0])
+    final: dict[int, RegionGrid] = {}
+    revisions: dict[int, list[int | None]] = {}
+    used = duplicate = moved = 0
+    for second in range(10, 900, 10):
+        batch = [row for at, row in waiting if second - 10 <= at < second]
+        if batch:
+            received = book.receive([rows_of(batch)])
+            assert not len(received.late)
+            used, duplicate = used + received.used, duplicate + received.duplicate
+            arrived += batch
+        for issue in advance(book, second):
+            final[issue.tick] = issue.grid
+            moved += issue.flagged
+            revisions.setdefault(issue.tick, []).append(issue.revisions[0])
+
+    rows, repeats = deduplicate([rows_of(found)])
+    checked = domain.check(rows, Past.nothing())
+    assert sorted(final) == list(range(14))
+    flagged = 0
+    for tick, grid in final.items():
+        expected = domain.grid_at(checked, 0, tick)
+        assert [t.digest for t in grid.tiles] == [t.digest for t in expected.tiles], tick
+        assert grid.rows.encode() == expected.rows.encode()
+        assert grid.test.tolist() == expected.test.tolist()
+        flagged += int(np.count_nonzero(expected.test))
+    assert moved == flagged
+    assert duplicate == repeats
+    assert used == int(rows.home.sum())
+    assert used + duplicate == sum(1 for n, _, _ in found if n < 8)
+    for issued in revisions.values():
+        numbers = [r for r in issued if r is not None]
+        assert numbers == list(range(len(numbers)))
+        assert len(numbers) <= 1 + TIMING.lateness_s / TICK + 1
+
+
+def test_a_tick_is_published_by_the_clock_and_not_by_the_next_event() -> None:
+    book = Book(domain_of(), 0, Memory())
+    book.receive([rows_of([(1, 5, 10.0), (1, 500, 11.0)])])
+
+    assert advance(book, TICK + TIMING.settle_s - 1) == []
+    assert [i.tick for i in advance(book, TICK + TIMING.settle_s)] == [0]
+
+
+def test_a_feed_that_falls_silent_still_yields_grids_with_growing_error() -> None:
+    timing = replace(TIMING, max_age_s=12 * TICK)
+    book = Book(domain_of(timing=timing), 0, Memory())
+    book.receive([rows_of([(n, 50, 10.0 + n / 10) for n in range(8)])])
+
+    issues = [issue for tick in range(12) for issue in advance(book, (tick + 1) * TICK + timing.settle_s)]
+
+    errors = [float(issue.grid.tiles[0].error.mean()) for issue in issues]
+    assert [issue.tick for issue in issues] == list(range(12))
+    assert all(later > earlier for earlier, later in zip(errors, errors[1:], strict=False)), errors
+    assert max(errors) <= PARAMETERS.spread * 1.001
+
+
+def test_a_region_without_any_sensor_has_grids_of_what_was_known_beforehand() -> None:
+    book = Book(domain_of(), 0, Memory())
+
+    (issue,) = advance(book, TICK + TIMING.settle_s)
+
+    (tile,) = issue.grid.tiles
+    assert np.all(tile.values == PARAMETERS.mean)
+    assert np.all(tile.error == PARAMETERS.spread)
+
+
+def test_a_value_older_than_its_age_allows_is_not_used() -> None:
+    book = Book(domain_of(), 0, Memory())
+    book.receive([rows_of([(1, 10, 17.0)])])
+
+    issues = [advance(book, (tick + 1) * TICK + TIMING.settle_s)[-1] for tick in range(6)]
+
+    assert [i.grid.tiles[0].sensors for i in issues] == [1, 1, 1, 0, 0, 0]
+
+
+def test_late_data_reissue_a_region_and_what_comes_later_still_is_counted_and_named() -> None:
+    book = Book(domain_of(), 0, Memory())
+    book.receive([rows_of([(1, 5, 10.0)])])
+    (first,) = advance(book, TICK + TIMING.settle_s)
+    book.receive([rows_of([(2, 6, 12.0)])])
+
+    again = advance(book, 2 * TICK + TIMING.settle_s)
+    advance(book, TICK + TIMING.settle_s + TIMING.lateness_s)
+    received = book.receive([rows_of([(3, 7, 12.0), (9, 7, 12.0)])])
+
+    assert first.revisions == (0,)
+    assert [(i.tick, i.revisions) for i in again] == [(0, (1,)), (1, (0,))]
+    assert (received.used, received.duplicate, received.late.sensor.tolist()) == (0, 0, [3])
+
+
+def test_a_repeat_of_late_data_changes_nothing_and_is_not_reissued() -> None:
+    book = Book(domain_of(), 0, Memory())
+    book.receive([rows_of([(1, 5, 10.0)])])
+    advance(book, TICK + TIMING.settle_s)
+
+    received = book.receive([rows_of([(1, 5, 10.0)])])
+
+    assert received.duplicate == 1
+    assert [i.tick for i in advance(book, 2 * TICK + TIMING.settle_s)] == [1]
+
+
+def test_memory_is_bounded_however_long_the_stream_runs() -> None:
+    memory = Memory()
+    book = Book(domain_of(), 0, memory)
+    sizes = []
+    for tick in range(60):
+        book.receive([rows_of([(n, tick * TICK + 5, 10.0 + tick % 3) for n in range(8)])])
+        advance(book, (tick + 1) * TICK + TIMING.settle_s)
+        sizes.append(sum(map(len, memory.kept.values())) + len(book.state.encode()))
+
+    assert max(sizes[30:]) <= max(sizes[10:30]) * 1.01
+    assert len(memory.kept) <= 1 + (TIMING.lateness_s + TIMING.max_age_s + TIMING.settle_s) / TICK
+
+
+def wind_of(pairs: list[tuple[int, float, float | None]]) -> RegionGrid:
+    """The grid of one tick from (sensor, speed, direction or None)."""
+    speeds = rows_of([(n, 30, s) for n, s, _ in pairs], SPEED)
+    directions = rows_of([(n, 30, d) for n, _, d in pairs if d is not None], DIRECTION)
+    domain = domain_of("wind")
+    rows, _ = deduplicate([speeds, directions])
+    return domain.grid_at(domain.check(rows, Past.nothing()), 0, 0)
+
+
+def test_the_wind_between_350_and_10_degrees_comes_from_the_north() -> None:
+    grid = wind_of([(0, 10.0, 350.0), (7, 10.0, 10.0)])
+
+    u, v = (tile.values.reshape(8, 8) for tile in grid.tiles)
+    assert [t.attribute for t in grid.tiles] == ["eastward_wind", "northward_wind"]
+    assert np.all(v < -9.8)
+    assert abs(u.mean()) < 0.05
+    assert np.all(np.hypot(u, v) > 9.8)
+
+
+def test_a_calm_needs_no_direction_and_a_variable_wind_is_no_vector() -> None:
+    grid = wind_of([(0, 0.0, None), (1, 3.0, None), (2, 5.0, 270.0), (3, 0.0, 0.0)])
+
+    assert grid.tiles[0].sensors == 3
+    assert np.count_nonzero(grid.test) == 1
+    assert grid.tiles[0].values.min() >= -0.01
+
+
+@pytest.mark.parametrize("kernel", ["nearest", "inverse_distance", "kriging"])
+@given(entries)
+@settings(max_examples=30, deadline=None)
+def test_no_grid_has_a_nan_and_every_error_is_positive(kernel: str, found) -> None:
+    domain = replace(domain_of(), recipes=Always(kernel))
+    rows, _ = deduplicate([rows_of(found)])
+    checked = domain.check(rows, Past.nothing())
+
+    for tick in (0, 3, 12):
+        (tile,) = domain.grid_at(checked, 0, tick).tiles
+        assert np.isfinite(tile.values).all()
+        assert (tile.error > 0).all()
