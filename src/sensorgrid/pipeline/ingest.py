@@ -16,7 +16,7 @@ from operator import and_, eq, ge, gt, le, lt, ne, or_
 from typing import Any
 
 from pyspark.sql import Column, DataFrame
-from pyspark.sql import functions as F  # noqa: N812
+from pyspark.sql import functions as F
 from pyspark.sql.types import ArrayType, DataType, StringType, StructField, StructType
 
 from sensorgrid.pipeline.attributes import KNOWN, Attribute
@@ -88,7 +88,7 @@ def parse(records: DataFrame, mapping: Mapping, stations: Stations | None = None
         "latitude",
         "event_time",
         F.when(
-            ~F.col("missing") & F.col("fault").isNull() & F.col("lack").isNull(),
+            ~F.col("missing") & F.col("fault").isNull() & F.col("lack").isNull() & _is_finite(),
             F.col("number") * F.col("scale") / F.col("divisor") + F.col("offset"),
         ).alias("value"),
         "unit",
@@ -256,7 +256,7 @@ def _numbers(mapping: Mapping) -> list[Column]:
 
 
 def _number(mapping: Mapping, text: Column) -> Column:
-    """The finite number that a text is, or null."""
+    """The number that a text is, or null; 1e999 is infinite."""
     plain = F.replace(text, F.lit(","), F.lit(".")) if mapping.decimal == "," else text
     # Java also takes "1d", "2f" and "0x1p3" for numbers; "Infinity", "NaN" and "null" fall to the same test.
     return F.when(~plain.rlike("[a-df-zA-DF-Z]"), plain.try_cast("double"))
@@ -390,7 +390,11 @@ def _value_fault() -> Column:
     strange = F.concat(
         F.lit("value "), _shown(F.col("text")), F.lit(" of "), F.col("column"), F.lit(" is not a number")
     )
-    return F.coalesce(F.col("lack"), F.when(F.col("number").isNull(), strange))
+    return F.coalesce(F.col("lack"), F.when(~_is_finite(), strange))
+
+
+def _is_finite() -> Column:
+    return F.coalesce(F.abs("number") < float("inf"), F.lit(False))
 
 
 def _coordinate(mapping: Mapping, column: str | None) -> tuple[Column, Column]:

@@ -24,16 +24,15 @@ Time comes before missing: a row without a value and of the year 2099 would move
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
-from functools import reduce
-from operator import or_
+from typing import Any
 
 from pyspark.sql import Column, DataFrame
-from pyspark.sql import functions as F  # noqa: N812
+from pyspark.sql import functions as F
 
 from sensorgrid.model.errors import SensorGridError
 from sensorgrid.model.grid import Grid
 from sensorgrid.pipeline.attributes import KNOWN, Attribute
-from sensorgrid.pipeline.schema import FLAGGED
+from sensorgrid.pipeline.schema import FLAGGED, MEASUREMENT
 
 PASS, NOT_EVALUATED, SUSPECT, FAIL, MISSING = 1, 2, 3, 4, 9
 """QARTOD's flags."""
@@ -115,23 +114,32 @@ def flag(
         (time_fails(limits), FAIL, "time"),
         (in_future(now, limits), FAIL, "future"),
         (is_missing(), MISSING, "missing"),
-        (attribute_fails(grid), FAIL, "attribute"),
+        (attribute_fails(), FAIL, "attribute"),
         (position_fails(grid), FAIL, "position"),
         (is_outside(grid), FAIL, "outside"),
-        (exceeds(grid, limits, "gross"), FAIL, "range"),
-        (exceeds(grid, limits, "usual"), SUSPECT, "range"),
+        (exceeds("gross"), FAIL, "range"),
+        (exceeds("usual"), SUSPECT, "range"),
     ]
-    verdict, test = F.lit(PASS), F.lit(None).cast("string")
-    for failed, value, name in reversed(checks):
-        failed = F.coalesce(failed, F.lit(False))
-        verdict = F.when(failed, F.lit(value)).otherwise(verdict)
-        test = F.when(failed, F.lit(name)).otherwise(test)
+    # In steps, and by the number of the verdict: written into each other, these expressions become one method
+    # that is too long for Java to compile, and flagging takes twenty times as long.
+    known = measurements.select(
+        *[
+            (folded(grid) if f.name == "longitude" else F.col(f.name)).alias(f.name)
+            for f in MEASUREMENT.fields
+        ],
+        bounds(grid, limits).alias("bounds"),
+    )
+    verdict: Any = F
+    for number, (failed, _, _) in enumerate(checks):
+        verdict = verdict.when(failed, F.lit(number))
+    judged = known.select("*", verdict.otherwise(F.lit(len(checks))).alias("verdict"))
+    flags = F.array(*[F.lit(value).cast("tinyint") for _, value, _ in checks], F.lit(PASS).cast("tinyint"))
+    tests = F.array(*[F.lit(name) for *_, name in checks], F.lit(None).cast("string"))
     made = {
-        "longitude": folded(grid),
-        "flag": F.coalesce(verdict.cast("tinyint"), F.lit(FAIL).cast("tinyint")),
-        "test": test,
+        "flag": F.coalesce(F.get(flags, F.col("verdict")), F.lit(FAIL).cast("tinyint")),
+        "test": F.get(tests, F.col("verdict")),
     }
-    return measurements.select(*[made.get(f.name, F.col(f.name)).alias(f.name) for f in FLAGGED.fields])
+    return judged.select(*[made.get(f.name, F.col(f.name)).alias(f.name) for f in FLAGGED.fields])
 
 
 def is_missing() -> Column:
@@ -149,9 +157,23 @@ def in_future(now: Column, limits: Limits) -> Column:
     return F.col("event_time") > now + F.lit(timedelta(seconds=limits.future_s))
 
 
-def attribute_fails(grid: Grid) -> Column:
-    """Not carried by the grid."""
-    return F.coalesce(~F.col("attribute").isin(*grid.attributes), F.lit(True))
+def bounds(grid: Grid, limits: Limits) -> Column:
+    """The limits of the row's attribute as a struct; null if the grid does not carry the attribute."""
+    cells: list[Column] = []
+    for name in grid.attributes:
+        pairs = {"gross": limits.gross_of(name), "usual": limits.usual_of(name)}
+        edges = {
+            f"{kind}_{side}": float(pair[place]) if pair else infinity
+            for kind, pair in pairs.items()
+            for place, (side, infinity) in enumerate((("low", float("-inf")), ("high", float("inf"))))
+        }
+        cells += [F.lit(name), F.struct(*[F.lit(edge).alias(key) for key, edge in edges.items()])]
+    return F.try_element_at(F.create_map(*cells), F.col("attribute"))
+
+
+def attribute_fails() -> Column:
+    """Not carried by the grid (see `bounds`)."""
+    return F.col("bounds").isNull()
 
 
 def position_fails(grid: Grid) -> Column:
@@ -166,21 +188,15 @@ def position_fails(grid: Grid) -> Column:
 
 
 def is_outside(grid: Grid) -> Column:
-    """Off the grid; its own borders belong to it."""
+    """Off the grid, by the folded longitude; the grid's own borders belong to it."""
     west, south, east, north = grid.extent
-    return ~(folded(grid).between(west, east) & F.col("latitude").between(south, north))
+    return ~(F.col("longitude").between(west, east) & F.col("latitude").between(south, north))
 
 
-def exceeds(grid: Grid, limits: Limits, kind: str) -> Column:
-    """Outside the gross or usual limits of its attribute."""
-    of = limits.gross_of if kind == "gross" else limits.usual_of
-    value, outside = F.col("value"), []
-    for name in grid.attributes:
-        bounds = of(name)
-        if bounds is not None:
-            low, high = (float(bound) for bound in bounds)
-            outside.append((F.col("attribute") == name) & ((value < low) | (value > high)))
-    return reduce(or_, outside, F.lit(False))
+def exceeds(kind: str) -> Column:
+    """Outside the gross or usual limits of its attribute (see `bounds`)."""
+    value = F.col("value")
+    return (value < F.col(f"bounds.{kind}_low")) | (value > F.col(f"bounds.{kind}_high"))
 
 
 def folded(grid: Grid) -> Column:

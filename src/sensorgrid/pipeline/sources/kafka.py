@@ -13,7 +13,7 @@ from typing import Any
 import pyspark
 from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F  # noqa: N812
+from pyspark.sql import functions as F
 
 from sensorgrid.model.errors import SensorGridError
 from sensorgrid.pipeline.ingest import letter

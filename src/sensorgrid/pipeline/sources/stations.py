@@ -27,7 +27,7 @@ from typing import Any, Literal
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F  # noqa: N812
+from pyspark.sql import functions as F
 
 from sensorgrid.model.errors import SensorGridError
 from sensorgrid.pipeline.schema import MEASUREMENT

@@ -1,0 +1,15 @@
+"""One Spark session for all tests of the pipeline: starting it costs more than most of them."""
+
+from collections.abc import Iterator
+
+import pytest
+from pyspark.sql import SparkSession
+
+from sensorgrid.pipeline.session import start_session
+
+
+@pytest.fixture(scope="session")
+def spark() -> Iterator[SparkSession]:
+    session = start_session("local[2]", name="tests", conf={"spark.sql.shuffle.partitions": "2"})
+    yield session
+    session.stop()
