@@ -1,6 +1,7 @@
 import sys
 from pathlib import Path
 
+import pytest
 from hypothesis import HealthCheck, settings
 
 sys.path.insert(0, str(Path(__file__).parent))
@@ -8,3 +9,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 # Compiling on first use makes the first example slow, whatever it is.
 settings.register_profile("sensorgrid", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("sensorgrid")
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--kills", type=int, default=2, help="how often the recovery test kills the driver (2)")

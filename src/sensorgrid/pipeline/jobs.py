@@ -175,7 +175,6 @@ def run(
     plan: Plan | None = None,
 ) -> Outcome:
     """Grid what arrives, until asked to stop or for some seconds; a feed brings its own time, and an end."""
-    begin = time.monotonic()
     outcome = Outcome()
     now_us = feed.start_us if feed is not None else time.time_ns() // 1000
     job = _prepare(settings, now_us, say, outcome, plan)
@@ -185,7 +184,8 @@ def run(
     else:
         flagged, now = feed.open(session, settings, job.grid)
     writer = stream.BatchWriter(job, _listener(outcome, listen, job.grid))
-    query = _start(flagged, now, job, writer, settings, say)
+    query = _start(flagged, now, job, writer, settings, say, stop)
+    begin = time.monotonic()
     housekeeping = _Housekeeping(settings, job, outcome, say)
     try:
         while not stop.is_set() and query.isActive:
@@ -259,6 +259,7 @@ def _start(
     writer: stream.BatchWriter,
     settings: PipelineSettings,
     say: Say,
+    stop: threading.Event,
 ) -> Any:
     """Start the query; again, if a Python worker did not call back in time."""
     for attempt in range(1, STARTS + 1):
@@ -270,8 +271,8 @@ def _start(
             .start()
         )
         deadline = time.monotonic() + 60
-        while query.isActive and query.lastProgress is None and time.monotonic() < deadline:
-            time.sleep(0.1)
+        while query.isActive and not writer.begun and time.monotonic() < deadline and not stop.is_set():
+            stop.wait(0.1)
         if query.isActive or attempt == STARTS or not _is_slow_start(query.exception()):
             return query
         say("a Python worker did not start in time; trying again")

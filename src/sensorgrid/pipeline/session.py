@@ -77,7 +77,7 @@ def start_session(
     if local:
         settings |= {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
     settings |= dict(conf or {})
-    settings.setdefault("spark.driver.extraJavaOptions", _quiet_options())
+    settings.setdefault("spark.driver.extraJavaOptions", _java_options())
     _launch(settings, log)
     builder = SparkSession.builder
     for key, value in settings.items():
@@ -160,8 +160,8 @@ def _cores(master: str) -> int:
     return os.cpu_count() or 1
 
 
-def _quiet_options() -> str:
-    """A log4j configuration that keeps Spark's start-up chatter off the user's terminal."""
+def _java_options() -> str:
+    """A log4j configuration that keeps Spark's chatter off the user's terminal, and room on the stack."""
     path = cache_directory() / "log4j2.properties"
     text = (
         "rootLogger.level = error\nrootLogger.appenderRef.stderr.ref = console\n"
@@ -173,4 +173,6 @@ def _quiet_options() -> str:
         fresh = path.with_name(f"{path.name}.{os.getpid()}")
         fresh.write_text(text)
         fresh.replace(path)
-    return f"-Dlog4j2.configurationFile=file:{path}"
+    # When a micro-batch is cut short, Spark searches the error for known causes with a regular expression that
+    # recurses over its whole text: a usual stack is too small for that.
+    return f"-Dlog4j2.configurationFile=file:{path} -Xss16m"

@@ -169,10 +169,13 @@ class BatchWriter:
         self._job = job
         self._report = report
         self._known: set[int] | None = None
+        self.begun = False
+        """whether the first micro-batch has come: the stream has started"""
 
     def __call__(self, outputs: DataFrame, batch: int) -> None:
         """Write blocks and letters in parallel, then the sensors and the ledger."""
         begin, lake, job = time.monotonic(), self._job.lake, self._job
+        self.begun = True
         if self._known is None:
             lake.drop_from(job.writer, batch)
             self._known = set(lake.sensors()["number"].to_pylist())

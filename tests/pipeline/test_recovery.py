@@ -1,0 +1,146 @@
+"""kill -9 of the driver, again and again: every tick and region once per revision, and the counts add up."""
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from sensorgrid.pipeline.lake import Lake
+from sensorgrid.pipeline.ledger import Ledger
+from sensorgrid.pipeline.publish import LoopbackSink
+from sensorgrid.pipeline.settings import PipelineSettings, SyntheticSource, read_settings
+from sensorgrid.pipeline.sources.synthetic import SyntheticSettings
+
+PROGRAM = Path(__file__).parent / "recovery_program.py"
+CONFIG = """
+[grid]
+shape = [64, 32]
+tick = 4
+resolution_bits = 1
+region_digits = 2
+attributes = ["air_temperature", "eastward_wind", "northward_wind"]
+[timing]
+settle = 1
+lateness = 8
+max_age = 24
+[gridding]
+kernel = "inverse_distance"
+calibrate = false
+[spark]
+trigger = 0.5
+[sink]
+kind = "loopback"
+[[sources]]
+kind = "synthetic"
+[sources.options]
+stations = 200
+tick = 4
+lateness = 8
+attributes = "air_temperature,wind_speed,wind_from_direction"
+"""
+
+
+def start(config: Path, seconds: float, die_after: int = 0) -> subprocess.Popen[str]:
+    """A driver with its Java and Python workers in a process group of its own."""
+    return subprocess.Popen(
+        [sys.executable, str(PROGRAM), str(config), str(seconds), str(die_after)],
+        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True,
+    )  # fmt: skip
+
+
+def kill_group(process: subprocess.Popen[str]) -> None:
+    try:
+        os.killpg(process.pid, signal.SIGKILL)
+    except ProcessLookupError:
+        pass
+    process.communicate()
+
+
+def wait_for_batch(process: subprocess.Popen[str], deadline_s: float = 120) -> None:
+    """Until the driver has finished its first batch."""
+    assert process.stdout is not None
+    end = time.monotonic() + deadline_s
+    for line in process.stdout:
+        if line.startswith("batch") or time.monotonic() > end:
+            return
+
+
+def test_after_kill_9_every_tick_and_region_is_there_once_per_revision(
+    tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    config = tmp_path / "grid.toml"
+    config.write_text(CONFIG)
+    kills = request.config.getoption("--kills")
+    rng = random.Random(kills)
+
+    for number in range(kills):
+        if number % 2 == 0:  # written and published, not committed
+            process = start(config, 60, die_after=rng.randint(1, 3))
+            try:
+                process.communicate(timeout=150)
+            finally:
+                kill_group(process)
+            assert process.returncode == -signal.SIGKILL
+        else:
+            process = start(config, 60)
+            wait_for_batch(process)
+            time.sleep(rng.uniform(0, 3))  # a random moment is the point here
+            kill_group(process)
+    last = start(config, 6)
+    try:
+        output, _ = last.communicate(timeout=180)
+    finally:
+        kill_group(last)
+    assert last.returncode == 0, output
+
+    check_lake(config)
+
+
+def check_lake(config: Path) -> None:
+    settings = read_settings(config)
+    lake, grid = Lake(settings.lake), settings.grid.grid()
+    plan = lake.plan()
+    assert plan is not None
+    rows = lake.tiles(columns=["attribute", "tick", "region", "revision"], latest=False).to_pylist()
+    identities = Counter((r["attribute"], r["tick"], r["region"], r["revision"]) for r in rows)
+
+    assert identities
+    assert set(identities.values()) == {1}
+    newest = max(r["tick"] for r in rows)
+    revisions: dict[tuple[str, int, str], list[int]] = {}
+    for attribute, tick, region, revision in identities:
+        revisions.setdefault((attribute, tick, region), []).append(revision)
+    regions = [format(n, "02b") for n in range(4)]
+    expected = {
+        (a, t, r) for a in grid.attributes for t in range(plan.start_tick, newest + 1) for r in regions
+    }
+    assert set(revisions) == expected
+    assert all(sorted(found) == list(range(len(found))) for found in revisions.values())
+    published = Counter(block.identity for block in LoopbackSink(settings.sink.folder).blocks())
+    assert set(published) == set(identities)
+
+    ledgers = list(lake.ledgers())
+    assert [counts["batch"] for counts in ledgers] == list(range(len(ledgers)))
+    assert all(counts["balanced"] for counts in ledgers)
+    total = Ledger()
+    for counts in ledgers:
+        total.merge(Ledger.from_dict(counts))
+    assert total.raw == rows_sent(settings, len(ledgers) - 1)
+    assert total.balanced
+
+
+def rows_sent(settings: PipelineSettings, batch: int) -> int:
+    """How many rows the synthetic earth sent up to the end of a batch, by the offsets in the checkpoint."""
+    lines = (Path(settings.checkpoint_of()) / "offsets" / str(batch)).read_text().splitlines()
+    (offset,) = (json.loads(line) for line in lines if '"arrival_ms"' in line)
+    (source,) = settings.sources
+    assert isinstance(source, SyntheticSource)
+    earth = SyntheticSettings.of({k: str(v) for k, v in source.options.items()}).earth
+    return len(earth.reports(offset["start_ms"] / 1000, offset["arrival_ms"] / 1000))
