@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from pyspark.sql import SparkSession
 from pyspark.sql.pandas.types import to_arrow_schema
@@ -127,6 +127,21 @@ def test_the_wind_of_a_cyclone_agrees_with_its_pressure() -> None:
     assert any(0.5 < np.hypot(c[0] - lon, c[1] - lat) < 15 for c in later)
 
 
+def test_every_cyclone_digs_its_hole_from_birth_to_death() -> None:
+    earth, ring = weather.Weather(3), np.linspace(0, 2 * np.pi, 12, endpoint=False)
+    moments = range(START, START + 400 * 86_400, 43_200)
+    alive = np.array([(t, *c) for t in moments for c in earth.cyclones(t) if c[2] > 800])
+    moment, lon, lat, depth = alive.T
+
+    inside = earth.truth((weather.PRESSURE,), lon, lat, moment)[weather.PRESSURE]
+    x, y = lon[:, None] + 9 * np.cos(ring), lat[:, None] + 9 * np.sin(ring)
+    around = earth.truth((weather.PRESSURE,), x, y, moment[:, None])[weather.PRESSURE].mean(axis=1)
+
+    assert len(alive) > 500
+    # The lows and highs around may take away some of it, for weak ones most.
+    assert (around - inside > 0.6 * depth - 500).all()
+
+
 def test_speed_direction_and_humidity_agree_with_their_parts() -> None:
     lon, lat = np.meshgrid(np.linspace(-180, 180, 25), np.linspace(-80, 80, 17))
 
@@ -151,15 +166,19 @@ def test_stations_crowd_on_land_and_have_names() -> None:
     assert ((lon >= -180) & (lon < 180)).all()
 
 
-@settings(max_examples=15)
+@settings(max_examples=12, deadline=None)
+@example(cuts=list(range(100_000, 1_800_000, 90_000)), splits=[20], lateness=0.0, seed=1)
 @given(
-    cuts=st.lists(st.integers(0, 7_200_000), max_size=5),
+    cuts=st.lists(st.integers(0, 1_800_000), max_size=5),
     splits=st.lists(st.integers(0, 60), max_size=2),
+    lateness=st.sampled_from([0.0, 3600.0]),
     seed=st.integers(0, 2**40),
 )
-def test_the_union_of_slices_is_the_whole(cuts: list[int], splits: list[int], seed: int) -> None:
-    earth = Earth(seed=seed, station_count=60, tick_s=300, rates=ROUGH)
-    times = [START + ms / 1000 for ms in sorted([0, *cuts, 7_200_000])]
+def test_the_union_of_slices_is_the_whole(
+    cuts: list[int], splits: list[int], lateness: float, seed: int
+) -> None:
+    earth = Earth(seed=seed, station_count=60, tick_s=60, lateness_s=lateness, rates=ROUGH)
+    times = [START + ms / 1000 for ms in sorted([0, *cuts, 1_800_000])]
     stations = sorted([0, *splits, 60])
 
     whole = both(earth, times[0], times[-1])
@@ -268,14 +287,14 @@ def test_one_core_makes_enough_rows() -> None:
     earth = Earth(seed=7, station_count=3000)
     earth.reports(START, START + 60)  # stations are found once
 
-    # The best of three: the machine has other work to do as well.
+    # Time of this process, the best of three: the machine has other work to do as well.
     rates = []
     for attempt in range(3):
-        began = time.perf_counter()
+        began = time.process_time()
         rows = len(earth.reports(START + attempt * 1800, START + (attempt + 1) * 1800))
-        rates.append(rows / (time.perf_counter() - began))
+        rates.append(rows / (time.process_time() - began))
 
-    assert max(rates) > 100_000
+    assert max(rates) > 150_000
 
 
 @pytest.mark.parametrize(

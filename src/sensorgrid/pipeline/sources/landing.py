@@ -11,9 +11,9 @@ Memory is bounded because the server stops at `inflight_max` unacknowledged mess
 acknowledged while the disk does not follow. All work is done in one thread, one connection at a time:
 acknowledgements cannot meet a connection that they do not belong to.
 
-Many servers have a lower limit of their own (mosquitto: `max_inflight_messages`, 20 unless configured). The
-daemon notices when it gets no more than so many and then does not wait for a file to fill up; but files are
-small then, so raise the server's limit where messages are many.
+Some servers have a lower limit of their own, often a few dozen messages. The daemon notices when it gets no
+more than so many at once and then does not wait for a file to fill up; but files are small then, so raise
+the server's limit where messages are many.
 """
 
 import argparse
