@@ -1,0 +1,208 @@
+"""Run, backfill and replay on Spark: the same grids, counts that add up, and no way around the lake's rules."""
+
+import json
+import threading
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+import pytest
+from pyspark.sql import SparkSession
+
+from sensorgrid.pipeline import jobs
+from sensorgrid.pipeline.lake import Lake
+from sensorgrid.pipeline.plan import PlanError
+from sensorgrid.pipeline.settings import PipelineSettings, settings_of
+from sensorgrid.pipeline.sources.synthetic_earth import Earth
+
+START_S = 1_700_000_100 // 300 * 300
+TICKS = 6
+EARTH = Earth(
+    seed=5, station_count=250, tick_s=300.0, lateness_s=600.0,
+    attributes=("air_temperature", "wind_speed", "wind_from_direction"),
+)  # fmt: skip
+
+
+def settings_for(folder: Path, **changes: Any) -> PipelineSettings:
+    content = {
+        "grid": {
+            "shape": [64, 32], "tick": 300, "resolution_bits": 1, "region_digits": 2,
+            "attributes": ["air_temperature", "eastward_wind", "northward_wind"],
+        },
+        "timing": {"settle": 30, "lateness": 1200, "max_age": 1500},
+        "gridding": {"calibrate": False, "halo": 3e6},
+        "spark": {"trigger": 0},
+        "sources": [{"kind": "files", "name": "earth", "path": "reports", "mapping": "measurements"}],
+    }  # fmt: skip
+    return settings_of(content | changes, "test", folder)
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Reports of the synthetic earth in files, as they arrived."""
+    folder = tmp_path_factory.mktemp("world")
+    (folder / "reports").mkdir()
+    for step in range(TICKS + 2):
+        table = EARTH.reports(START_S + step * 300, START_S + (step + 1) * 300)
+        pq.write_table(table, folder / "reports" / f"{step}.parquet")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def backfilled(spark: SparkSession, world: Path) -> tuple[PipelineSettings, jobs.Outcome]:
+    settings = settings_for(world, lake="filled")
+    return settings, jobs.backfill(spark, settings)
+
+
+@pytest.fixture(scope="module")
+def replayed(spark: SparkSession, world: Path) -> tuple[PipelineSettings, jobs.Outcome]:
+    settings = settings_for(world, lake="streamed", sink={"kind": "loopback"})
+    return settings, jobs.replay(spark, settings, threading.Event(), speed=float("inf"))
+
+
+def test_every_raw_row_of_a_backfill_is_counted_once(world: Path, backfilled: Any) -> None:
+    settings, outcome = backfilled
+
+    raw = sum(pq.read_metadata(path).num_rows for path in (world / "reports").glob("*.parquet"))
+    assert outcome.total.raw == raw
+    assert outcome.total.balanced
+    assert outcome.unbalanced == []
+    assert outcome.total.duplicate > 0
+    assert outcome.total.flagged > 0
+    assert Lake(settings.lake).totals()["raw"] == raw
+
+
+def test_all_regions_have_all_ticks(backfilled: Any) -> None:
+    settings, outcome = backfilled
+    grid = settings.grid.grid()
+
+    tiles = Lake(settings.lake).tiles(columns=["attribute", "tick", "region"])
+
+    ticks = range(grid.tick_at(outcome.first), grid.tick_at(outcome.last) + 1)
+    expected = {(a, t, format(r, "02b")) for a in grid.attributes for t in ticks for r in range(4)}
+    assert len(ticks) >= TICKS
+    assert len(tiles) == len(expected)
+    assert {(r["attribute"], r["tick"], r["region"]) for r in tiles.to_pylist()} == expected
+
+
+def test_no_published_grid_has_a_nan(backfilled: Any) -> None:
+    tiles = Lake(backfilled[0].lake).tiles()
+
+    for name in ("values", "error"):
+        flat = pc.list_flatten(tiles[name])
+        assert pc.all(pc.is_finite(flat)).as_py()
+        assert flat.null_count == 0
+    assert pc.min(pc.list_flatten(tiles["error"])).as_py() > 0
+
+
+def test_the_backfill_equals_the_last_revisions_of_the_stream_bit_for_bit(
+    backfilled: Any, replayed: Any
+) -> None:
+    columns = ["attribute", "tick", "region", "values", "error", "used", "flagged", "observations"]
+    filled = Lake(backfilled[0].lake).tiles(columns=columns)
+    streamed = Lake(replayed[0].lake).tiles(columns=columns)
+
+    common = streamed.filter(pc.less_equal(streamed["tick"], pc.max(filled["tick"])))
+    assert replayed[1].total.late == 0
+    assert len(common) == len(filled) > 0
+    assert common.equals(filled)
+
+
+def test_the_stream_counts_every_row_and_publishes_what_the_lake_has(world: Path, replayed: Any) -> None:
+    settings, outcome = replayed
+
+    raw = sum(pq.read_metadata(path).num_rows for path in (world / "reports").glob("*.parquet"))
+    assert outcome.total.raw == raw
+    assert outcome.unbalanced == []
+    lake = Lake(settings.lake).tiles(columns=["attribute", "tick", "region", "revision"], latest=False)
+    published = sorted(b.identity for b in settings.sink_of().blocks())  # type: ignore[attr-defined]
+    assert published == sorted(tuple(row.values()) for row in lake.to_pylist())
+
+
+def test_a_record_of_the_year_2099_is_flagged_and_moves_nothing(backfilled: Any, replayed: Any) -> None:
+    for settings, outcome in (backfilled, replayed):
+        letters = Lake(settings.lake).letters()
+        future = letters.filter(pc.equal(letters["test"], "future"))
+        assert len(future) == outcome.total.tests["future"] > 0
+        assert outcome.last < datetime(2024, 1, 1, tzinfo=UTC)
+
+
+def test_a_second_backfill_finds_everything_there_and_writes_nothing(
+    spark: SparkSession, backfilled: Any
+) -> None:
+    settings, first = backfilled
+    before = Lake(settings.lake).tiles(latest=False)
+
+    again = jobs.backfill(spark, settings)
+
+    assert again.total.blocks == 0
+    assert again.total.raw == first.total.raw
+    assert Lake(settings.lake).tiles(latest=False).equals(before)
+
+
+def test_a_backfill_that_comes_out_otherwise_is_the_next_revision(
+    spark: SparkSession, world: Path, backfilled: Any
+) -> None:
+    settings = backfilled[0]
+    more = settings_for(
+        world, lake="filled", quality={"attributes": {"air_temperature": {"usual": [250.0, 290.0]}}}
+    )
+
+    outcome = jobs.backfill(spark, more)
+
+    assert outcome.total.blocks > 0
+    tiles = Lake(settings.lake).tiles(columns=["attribute", "tick", "region", "revision"], latest=False)
+    revised = tiles.filter(pc.equal(tiles["revision"], 1))
+    assert set(revised["attribute"].to_pylist()) == {"air_temperature"}
+    assert len(revised) == outcome.total.blocks
+
+
+def test_another_grid_needs_another_lake_and_an_attribute_more_does_not(
+    spark: SparkSession, world: Path, tmp_path: Path
+) -> None:
+    grid = {"shape": [64, 32], "tick": 300, "resolution_bits": 1, "region_digits": 2}
+    few = settings_for(world, lake=str(tmp_path / "lake"), grid=grid | {"attributes": ["air_temperature"]})
+    jobs.backfill(spark, few)
+    before = Lake(few.lake).tiles(attribute="air_temperature")
+
+    more = settings_for(world, lake=few.lake)
+    jobs.backfill(spark, more)
+
+    assert Lake(few.lake).tiles(attribute="air_temperature").equals(before)
+    assert len(Lake(few.lake).tiles(attribute="northward_wind")) == len(before)
+    other = settings_for(world, lake=few.lake, grid=grid | {"tick": 600})
+    with pytest.raises(PlanError, match="found a plan for another grid .* expected"):
+        jobs.backfill(spark, other)
+
+
+def test_a_checkpoint_without_its_plan_is_refused(spark: SparkSession, world: Path, tmp_path: Path) -> None:
+    settings = settings_for(world, lake=str(tmp_path / "lake"))
+    checkpoint = Path(settings.checkpoint_of())
+    checkpoint.mkdir()
+    (checkpoint / "sensorgrid.json").write_text(json.dumps({"format": 1, "id": "x"}))
+
+    with pytest.raises(jobs.JobError, match="found one, but no plan"):
+        jobs.run(spark, settings, threading.Event(), seconds=1)
+    (checkpoint / "sensorgrid.json").write_text(json.dumps({"format": 0, "id": "x"}))
+    with pytest.raises(jobs.JobError, match="found format 0, expected 1"):
+        jobs.run(spark, settings, threading.Event(), seconds=1)
+
+
+def test_parameters_and_halos_are_fitted_to_the_data_and_written_down(
+    spark: SparkSession, world: Path, tmp_path: Path
+) -> None:
+    settings = settings_for(world, lake=str(tmp_path / "lake"), gridding={"halo": "auto"})
+
+    outcome = jobs.backfill(spark, settings)
+
+    plan = Lake(settings.lake).plan()
+    assert plan is not None
+    assert any("a fit to the data" in note for note in outcome.notes)
+    assert len(set(plan.halos[0].width_m)) > 1
+    assert {e.group for e in plan.recipes} == {"air_temperature", "wind"}
+    assert pa.compute.any(pa.array([True])).as_py()
+    assert replace(plan, start_tick=0).recipes == plan.recipes
