@@ -48,8 +48,16 @@ class Parameters:
     """family of the covariance"""
     sill: float = 1.0
     """standard deviation of the field about its local mean"""
-    error_scale: tuple[float, ...] = (1.0,)
-    """corrections of the stated error that hold-outs called for; their meaning is the kernel's"""
+    error_scale: float = 1.0
+    """what hold-outs multiply kriging's error by"""
+    local: float = 0.0
+    """how much the error follows the unrest among a point's own neighbours: 0 not at all, 1 entirely"""
+
+    def __post_init__(self) -> None:
+        # A whole number would make arrays of whole numbers, and errors of 0 and 1.
+        for name in ("mean", "spread", "length", "noise", "drift", "sill", "local"):
+            if hasattr(self, name):
+                object.__setattr__(self, name, float(getattr(self, name)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,10 +73,15 @@ class Field:
 class Kernel(Protocol):
     """A way to interpolate."""
 
-    name: str
-    """as the configuration and the lake spell it"""
-    neighbours: int
-    """how many of the nearest observations a point depends on: the halo must hold them"""
+    @property
+    def name(self) -> str:
+        """As the configuration and the lake spell it."""
+        ...
+
+    @property
+    def neighbours(self) -> int:
+        """How many of the nearest observations a point depends on: the halo must hold them."""
+        ...
 
     def __call__(self, observations: Observations, points: Floats, parameters: Parameters) -> Field:
         """Estimate all `points` (m, d), in metres like the observations' positions.

@@ -1,0 +1,138 @@
+"""The neighbour check: an observation that its neighbours cannot explain is left out of the grid.
+
+Each observation is compared with what kriging makes of its nearest others. Three rules keep one bad sensor
+from taking its good neighbours along:
+
+- The verdict must stand whichever one of the neighbours is left out. A good sensor beside a bad one is
+  acquitted when the bad one is the one left out.
+- In each round only the worst of a neighbourhood goes; the others are heard again without it.
+- The expected error grows with the unrest among the neighbours, so where the field is rough or the
+  neighbours disagree, it takes more to be thrown out.
+
+How far a verdict reaches: in each of `ROUNDS` rounds it depends on the state of the `CANDIDATES` nearest
+observations and on how bad these are, which depends on theirs. So an observation can matter to another only
+if it is at most `REACH` steps away, each step to one of the `CANDIDATES` nearest. Nothing is taken from all
+observations at once: no mean, no scale. A region that holds a halo of that reach comes to the verdicts of
+the whole; in practice the influence ends with the first step or two.
+"""
+
+import numpy as np
+import numpy.typing as npt
+from scipy.spatial import cKDTree
+
+from sensorgrid.pipeline.gridding.kernels.covariance import noise_variance
+from sensorgrid.pipeline.gridding.kernels.interface import Floats, Observations, Parameters
+from sensorgrid.pipeline.gridding.kernels.kriging import corrected, covariance, plain, solve
+from sensorgrid.pipeline.gridding.kernels.neighbourhood import separation
+
+Bools = npt.NDArray[np.bool_]
+Indices = npt.NDArray[np.int64]
+
+ROUNDS = 4
+"""how often the rest is heard again without the worst"""
+CANDIDATES = 16
+"""nearest others among which the neighbours are found that have not been rejected"""
+USED = 8
+"""of these, how many the estimate is made from"""
+REACH = 2 * ROUNDS
+"""steps from neighbour to neighbour after which an observation cannot matter any more"""
+TOLERANCE = 5.0
+"""expected errors by which an observation may differ"""
+OBSERVATIONS_MIN = 5
+"""with fewer nobody can say who is wrong"""
+
+_CHUNK = 4096
+_IGNORED = 1e6
+"""times the sill: a noise that takes away all weight"""
+
+
+def reject_outliers(observations: Observations, parameters: Parameters) -> Bools:
+    """(n,) True for observations that their neighbours contradict.
+
+    Examples
+    --------
+    >>> positions = np.stack(np.meshgrid(np.arange(4.0), np.arange(4.0)), axis=-1).reshape(-1, 2)
+    >>> values = positions.sum(axis=1)
+    >>> values[5] = 40.0
+    >>> parameters = Parameters(mean=3, spread=5, length=3, noise=0.5, drift=0, sill=2)
+    >>> np.flatnonzero(reject_outliers(Observations(positions, values, np.zeros(16)), parameters))
+    array([5])
+    """
+    count = len(observations)
+    rejected = np.zeros(count, np.bool_)
+    if count < OBSERVATIONS_MIN:
+        return rejected
+    others = _others(observations.positions, min(CANDIDATES, count - 1))
+    noise = noise_variance(observations, parameters)
+    badness = np.zeros(count)
+    heard = np.arange(count)
+    for _ in range(ROUNDS):
+        used = _unrejected(others[heard], rejected)
+        badness[heard] = _confirmed_badness(observations, noise, heard, used, rejected, parameters)
+        badness[rejected] = 0.0
+        worst_nearby = badness[others].max(axis=1)
+        thrown = (badness > TOLERANCE) & (badness >= worst_nearby)
+        if not thrown.any():
+            break
+        rejected |= thrown
+        heard = np.flatnonzero(thrown[others].any(axis=1) & ~rejected)
+        badness[rejected] = 0.0
+    return rejected
+
+
+def _others(positions: Floats, count: int) -> Indices:
+    """(n, count) nearest others of each observation, nearest first."""
+    index = cKDTree(positions).query(positions, k=np.arange(1, count + 2))[1]
+    itself = index == np.arange(len(positions))[:, None]
+    # Where several stand at one place, an observation need not be its own first neighbour, or be found at all.
+    order = np.argsort(itself, axis=1, kind="stable")[:, :count]
+    return np.take_along_axis(index, order, axis=1).astype(np.int64)
+
+
+def _unrejected(others: Indices, rejected: Bools) -> Indices:
+    """The nearest that have not been rejected; where too few are left, rejected ones fill the places."""
+    order = np.argsort(rejected[others], axis=1, kind="stable")[:, : min(USED, others.shape[1])]
+    return np.take_along_axis(others, order, axis=1)
+
+
+def _confirmed_badness(
+    observations: Observations,
+    noise: Floats,
+    targets: Indices,
+    used: Indices,
+    rejected: Bools,
+    parameters: Parameters,
+) -> Floats:
+    """Expected errors between each target and its estimate; that of the kindest leave-out if above tolerance."""
+    badness = np.empty(len(targets))
+    for start in range(0, len(targets), _CHUNK):
+        part = slice(start, start + _CHUNK)
+        badness[part] = _badness(observations, noise, targets[part], used[part], rejected, parameters)
+    suspects = np.flatnonzero(badness > TOLERANCE)
+    kept = used.shape[1] - 1
+    for start in range(0, len(suspects), _CHUNK // USED):
+        some = suspects[start : start + _CHUNK // USED]
+        without = np.array([[j for j in range(kept + 1) if j != i] for i in range(kept + 1)])
+        fewer = used[some][:, without].reshape(-1, kept)
+        again = _badness(observations, noise, np.repeat(targets[some], kept + 1), fewer, rejected, parameters)
+        badness[some] = np.minimum(badness[some], again.reshape(-1, kept + 1).min(axis=1))
+    return badness
+
+
+def _badness(
+    observations: Observations,
+    noise: Floats,
+    targets: Indices,
+    used: Indices,
+    rejected: Bools,
+    parameters: Parameters,
+) -> Floats:
+    places = observations.positions[used]
+    distrust = np.where(rejected[used], (_IGNORED * parameters.sill) ** 2, noise[used])
+    between = covariance(separation(places[:, :, None], places[:, None, :]), parameters)
+    systems = solve(between, distrust, observations.values[used], parameters)
+    towards = covariance(separation(places, observations.positions[targets][:, None, :]), parameters)
+    expected, variance = plain(systems, np.arange(len(targets)), towards, parameters)
+    variance = corrected(variance, systems.unrest, parameters)
+    found: Floats = np.abs(observations.values[targets] - expected) / np.sqrt(variance + noise[targets])
+    return found
