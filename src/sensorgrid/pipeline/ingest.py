@@ -10,6 +10,7 @@ stopping the stream. Some inputs would still stop it, or be cut silently, and ar
 more fields than the CSV parser allows, two JSON objects in one record.
 """
 
+import json
 from collections.abc import Mapping as Dictionary
 from functools import reduce
 from operator import and_, eq, ge, gt, le, lt, ne, or_
@@ -31,6 +32,7 @@ SEPARATOR = "/"
 """Between the columns that make a sensor's name."""
 _SHOWN = 60  # characters of a faulty text in a reason
 _BAD = "__unreadable__"
+_OTHERS = ""  # attributes that are not known
 _BLANKS = " \t\r\n"
 _YEAR_10000_S = 253_402_300_800
 _OPERATORS = {"eq": eq, "ne": ne, "lt": lt, "le": le, "gt": gt, "ge": ge}
@@ -106,43 +108,50 @@ def canonical(measurements: DataFrame, attributes: Dictionary[str, Attribute] = 
     out, `parse` makes a dead letter of a record that says no unit. An attribute that is not in `attributes`
     gets the canonical unit that its own unit leads to.
     """
-    unit, attribute = F.trim("unit"), F.col("attribute")
-    groups: dict[str, list[str]] = {}
-    for known in attributes.values():
-        groups.setdefault(known.unit, []).append(known.name)
-    spelled = {name: canonical_of(name) for spellings in UNITS.values() for name in spellings}
-    others = {name: (*UNITS[base][name], base) for name, base in spelled.items() if base}
-    found, expected = F.try_element_at(_literal_map(others), unit), F.lit("a known unit")
-    implied = F.lit(None).cast("string")
-    for base, names in groups.items():
-        table = {name: (scale, offset, base) for name, (scale, offset) in UNITS.get(base, {}).items()}
-        here = attribute.isin(names)
-        found = F.when(
-            here, F.try_element_at(_literal_map(table | {base: (1.0, 0.0, base)}), unit)
-        ).otherwise(found)
-        expected = F.when(here, F.lit(f"one that converts to {base}")).otherwise(expected)
-        implied = F.when(here, F.lit(base)).otherwise(implied)
-    converted = measurements.select("*", found.alias("conversion"))
-    strange = F.col("unit").isNotNull() & F.col("value").isNotNull() & F.col("conversion").isNull()
-    value = F.when(F.col("unit").isNull(), F.col("value")).otherwise(
-        F.col("value") * F.col("conversion.scale") + F.col("conversion.offset")
+    table: dict[str, Any] = {
+        known.name: {"unit": known.unit, "units": _conversions(known.unit)} for known in attributes.values()
+    }
+    bases = {spelling: canonical_of(spelling) for spellings in UNITS.values() for spelling in spellings}
+    others = {spelling: _conversions(base)[spelling] for spelling, base in bases.items() if base}
+    table[_OTHERS] = {"unit": None, "units": others}
+    entries = constant(
+        table, "map<string,struct<unit:string,units:map<string,struct<s:double,o:double,u:string>>>>"
     )
+    rule = F.coalesce(
+        F.try_element_at(entries, F.col("attribute")), F.try_element_at(entries, F.lit(_OTHERS))
+    )
+    ruled = measurements.select("*", rule.alias("rule"))
+    converted = ruled.select(
+        *MEASUREMENT.fieldNames(),
+        F.col("rule.unit").alias("implied"),
+        F.try_element_at(F.col("rule.units"), F.trim("unit")).alias("by"),
+    )
+    unit, value = F.col("unit"), F.col("value")
+    strange = unit.isNotNull() & value.isNotNull() & F.col("by").isNull()
+    expected = F.concat(F.lit("one that converts to "), F.col("implied"))
     fault = F.concat(
         F.lit("unit of "),
-        F.coalesce(attribute, F.lit("the value")),
+        F.coalesce(F.col("attribute"), F.lit("the value")),
         F.lit(": found "),
-        _shown(F.col("unit")),
+        _shown(unit),
         F.lit(", expected "),
-        expected,
+        F.coalesce(expected, F.lit("a known unit")),
     )
+    scaled = F.when(unit.isNull(), value).otherwise(value * F.col("by.s") + F.col("by.o"))
     made = {
-        "value": F.when(F.col("reason").isNull(), value),
-        "unit": F.when(F.col("unit").isNull(), implied).otherwise(
-            F.coalesce(F.col("conversion.unit"), F.col("unit"))
-        ),
+        "value": F.when(F.col("reason").isNull(), scaled),
+        "unit": F.when(unit.isNull(), F.col("implied")).otherwise(F.coalesce(F.col("by.u"), unit)),
         "reason": F.coalesce(F.col("reason"), F.when(strange, fault)),
     }
     return converted.select(*[made.get(f.name, F.col(f.name)).alias(f.name) for f in MEASUREMENT.fields])
+
+
+def constant(value: object, kind: str) -> Column:
+    """A nested constant; Spark folds it once.
+
+    Built from columns of constants it would take seconds: each is a call to Java.
+    """
+    return F.from_json(F.lit(json.dumps(value)), kind)
 
 
 def letter(text: Column) -> Column:
@@ -361,7 +370,7 @@ def _long_item(mapping: Mapping, long: Long) -> Column:
         name = _text(mapping, long.attribute)
         attribute = F.when(name != "", name)
         if long.names:
-            names = F.create_map(*[F.lit(text) for pair in long.names for text in pair])
+            names = constant(dict(long.names), "map<string,string>")
             attribute = F.coalesce(F.try_element_at(names, name), attribute)
     unit = F.lit(long.default_unit)
     if long.unit is not None:
@@ -441,13 +450,7 @@ def _shown(text: Column) -> Column:
     return F.concat(F.lit("'"), F.substring(text, 1, _SHOWN), F.lit("'"))
 
 
-def _literal_map(entries: Dictionary[str, tuple[float, float, str]]) -> Column:
-    cells: list[Column] = []
-    for name, (scale, offset, unit) in entries.items():
-        conversion = F.struct(
-            F.lit(float(scale)).alias("scale"),
-            F.lit(float(offset)).alias("offset"),
-            F.lit(unit).alias("unit"),
-        )
-        cells += [F.lit(name), conversion]
-    return F.create_map(*cells)
+def _conversions(base: str) -> dict[str, dict[str, Any]]:
+    """Each spelling that leads to a canonical unit: scale, offset and that unit."""
+    spellings = UNITS.get(base, {})
+    return {name: {"s": s, "o": o, "u": base} for name, (s, o) in {base: (1.0, 0.0), **spellings}.items()}

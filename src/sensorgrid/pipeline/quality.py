@@ -32,6 +32,7 @@ from pyspark.sql import functions as F
 from sensorgrid.model.errors import SensorGridError
 from sensorgrid.model.grid import Grid
 from sensorgrid.pipeline.attributes import KNOWN, Attribute
+from sensorgrid.pipeline.ingest import constant
 from sensorgrid.pipeline.schema import FLAGGED, MEASUREMENT
 
 PASS, NOT_EVALUATED, SUSPECT, FAIL, MISSING = 1, 2, 3, 4, 9
@@ -159,16 +160,18 @@ def in_future(now: Column, limits: Limits) -> Column:
 
 def bounds(grid: Grid, limits: Limits) -> Column:
     """The limits of the row's attribute as a struct; null if the grid does not carry the attribute."""
-    cells: list[Column] = []
+    table: dict[str, dict[str, float]] = {}
     for name in grid.attributes:
         pairs = {"gross": limits.gross_of(name), "usual": limits.usual_of(name)}
-        edges = {
-            f"{kind}_{side}": float(pair[place]) if pair else infinity
+        table[name] = {
+            f"{kind}_{side}": float(edge)
             for kind, pair in pairs.items()
-            for place, (side, infinity) in enumerate((("low", float("-inf")), ("high", float("inf"))))
+            for side, edge in zip(
+                ("low", "high"), pair or (), strict=False
+            )  # no limits: null, never exceeded
         }
-        cells += [F.lit(name), F.struct(*[F.lit(edge).alias(key) for key, edge in edges.items()])]
-    return F.try_element_at(F.create_map(*cells), F.col("attribute"))
+    edges = ",".join(f"{kind}_{side}:double" for kind in ("gross", "usual") for side in ("low", "high"))
+    return F.try_element_at(constant(table, f"map<string,struct<{edges}>>"), F.col("attribute"))
 
 
 def attribute_fails() -> Column:
