@@ -96,9 +96,7 @@ def smooth(old: Parameters, new: Parameters, weight: float) -> Parameters:
     """
 
     def scale(a: float, b: float) -> float:
-        return (
-            float(np.exp((1 - weight) * np.log(a) + weight * np.log(b))) if a > 0 and b > 0 else level(a, b)
-        )
+        return float(a * (b / a) ** weight) if a > 0 and b > 0 else level(a, b)
 
     def level(a: float, b: float) -> float:
         return (1 - weight) * a + weight * b

@@ -1,0 +1,134 @@
+"""Parameters are found again from fields that were made with them."""
+
+import json
+from dataclasses import asdict, replace
+
+import numpy as np
+import pytest
+
+from sensorgrid.pipeline.attributes import KNOWN
+from sensorgrid.pipeline.gridding.calibration import fit, prior, smooth
+from sensorgrid.pipeline.gridding.kernels.covariance import correlation
+from sensorgrid.pipeline.gridding.kernels.interface import Observations, Parameters
+from sensorgrid.pipeline.gridding.kernels.kriging import Kriging
+
+MADE = Parameters(mean=10.0, spread=4.0, length=2e5, noise=0.4, drift=0.0, shape="matern", sill=4.0)
+
+
+def gaussian_field(p: Parameters, places: np.ndarray, seed: int) -> np.ndarray:
+    """The truth at the places, drawn with covariance `p`."""
+    apart = np.linalg.norm(places[:, None] - places[None, :], axis=2)
+    covariance = p.sill**2 * correlation(apart, p.length, p.shape) + 1e-8 * np.eye(len(places))
+    drawn = np.random.default_rng(seed).normal(size=len(places))
+    return np.asarray(p.mean + np.linalg.cholesky(covariance) @ drawn)
+
+
+@pytest.fixture(scope="module", params=["exponential", "matern"])
+def made(request: pytest.FixtureRequest) -> tuple[Parameters, list[Observations], np.ndarray, np.ndarray]:
+    p = replace(MADE, shape=request.param)
+    rng = np.random.default_rng(2)
+    places = rng.uniform(0, 1.2e6, (900, 2))
+    ticks = []
+    for seed in (1, 2):
+        truth = gaussian_field(p, places, seed)
+        values = truth[:500] + rng.normal(0, p.noise, 500)
+        values[rng.choice(500, 10, replace=False)] += rng.choice([-1, 1], 10) * rng.uniform(20, 60, 10)
+        ticks.append(Observations(places[:500], values, np.zeros(500)))
+    return p, ticks, places[500:], truth[500:]
+
+
+@pytest.fixture(scope="module")
+def fitted(made: tuple[Parameters, list[Observations], np.ndarray, np.ndarray]) -> Parameters:
+    return fit(made[1], prior(""))
+
+
+def test_the_covariance_is_found_again_despite_faults(made, fitted) -> None:  # type: ignore[no-untyped-def]
+    p = made[0]
+    # Length and sill trade off; what interpolation rests on is the likeness over some distance, and the noise.
+    for distance in (3e4, 1e5):
+        true = p.sill**2 * (1 - correlation(np.array([distance]), p.length, p.shape)[0])
+        found = fitted.sill**2 * (1 - correlation(np.array([distance]), fitted.length, fitted.shape)[0])
+        assert 0.5 < found / true < 2.0
+    assert 0.4 < fitted.noise / p.noise < 2.0
+    assert fitted.mean == pytest.approx(p.mean, abs=3)
+    assert 2.0 < fitted.spread < 8.0
+
+
+def test_errors_are_honest_at_places_that_nobody_observed(made, fitted) -> None:  # type: ignore[no-untyped-def]
+    from sensorgrid.pipeline.gridding.neighbours import reject_outliers
+
+    _, ticks, places, truth = made
+    keep = ~reject_outliers(ticks[-1], fitted)
+    kept = Observations(ticks[-1].positions[keep], ticks[-1].values[keep], ticks[-1].age_s[keep])
+
+    field = Kriging()(kept, places, fitted)
+
+    within = np.abs(field.values - truth) <= field.error
+    assert 0.58 < within.mean() < 0.82
+    assert (~keep).sum() >= 9
+
+
+def test_fitting_is_deterministic(made, fitted) -> None:  # type: ignore[no-untyped-def]
+    assert fit(made[1], prior("")) == fitted
+
+
+def test_units_do_not_matter(made, fitted) -> None:  # type: ignore[no-untyped-def]
+    scaled = [Observations(t.positions, t.values * 1024, t.age_s) for t in made[1]]
+
+    found = fit(scaled, replace(prior(""), drift=prior("").drift * 1024))
+
+    assert found.length == pytest.approx(fitted.length)
+    assert found.sill == pytest.approx(fitted.sill * 1024)
+    assert found.error_scale == pytest.approx(fitted.error_scale)
+
+
+def test_too_few_observations_leave_the_start() -> None:
+    rng = np.random.default_rng(0)
+    few = Observations(rng.uniform(0, 1e6, (12, 2)), rng.normal(size=12), np.zeros(12))
+
+    assert fit([few, few], MADE) == MADE
+    assert fit([], MADE) == MADE
+
+
+@pytest.mark.parametrize("kind", ["equal", "one place", "mostly zero", "few places"])
+def test_degenerate_networks_give_usable_parameters(kind: str) -> None:
+    rng = np.random.default_rng(0)
+    places, values = rng.uniform(0, 1e6, (60, 2)), rng.normal(5, 1, 60)
+    if kind == "equal":
+        values[:] = 5.0
+    if kind == "one place":
+        places[:] = 0.0
+    if kind == "mostly zero":
+        values[:50] = 0.0
+    if kind == "few places":
+        places = np.round(places / 5e5) * 5e5
+    tick = Observations(places, values, np.zeros(60))
+
+    found = fit([tick], prior("air_temperature"))
+
+    scales = (found.spread, found.length, found.noise, found.sill, found.error_scale)
+    assert np.isfinite([*scales, found.mean]).all()
+    assert min(scales) > 0
+    field = Kriging()(tick, rng.uniform(0, 1e6, (50, 2)), found)
+    assert np.isfinite(field.values).all()
+    assert (field.error > 0).all()
+
+
+def test_priors_come_from_what_is_known_and_are_json() -> None:
+    for name, known in KNOWN.items():
+        found = prior(name)
+        assert (found.mean, found.spread, found.length) == (known.mean, known.spread, known.length)
+        assert Parameters(**json.loads(json.dumps(asdict(found)))) == found
+    assert prior("number_of_frogs").spread == 1.0
+
+
+def test_smoothing_goes_from_old_to_new() -> None:
+    new = replace(MADE, length=8e5, mean=20.0, shape="exponential", drift=1.0)
+
+    assert smooth(MADE, new, 0.0) == MADE
+    assert asdict(smooth(MADE, new, 1.0)) == pytest.approx(asdict(new))
+    halfway = smooth(MADE, new, 0.5)
+    assert halfway.length == pytest.approx(4e5)
+    assert halfway.mean == pytest.approx(15.0)
+    assert halfway.shape == "exponential"
+    assert smooth(MADE, new, 0.4).shape == "matern"

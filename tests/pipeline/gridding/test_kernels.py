@@ -1,0 +1,297 @@
+"""Kernels against textbook loops, and what must hold of any of them."""
+
+import sys
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from sensorgrid.model.errors import SensorGridError
+from sensorgrid.pipeline.gridding.kernels import CHEAP, DEFAULT, KERNELS, kernel_by_name
+from sensorgrid.pipeline.gridding.kernels.covariance import correlation
+from sensorgrid.pipeline.gridding.kernels.interface import Floats, Observations, Parameters, metres
+from sensorgrid.pipeline.gridding.kernels.inverse_distance import InverseDistance
+from sensorgrid.pipeline.gridding.kernels.kriging import Kriging
+from sensorgrid.pipeline.gridding.kernels.neighbourhood import CHUNK
+
+PARAMETERS = Parameters(mean=280.0, spread=8.0, length=2e5, noise=0.5, drift=1.0, shape="matern", sill=5.0)
+OURS = ("nearest", "inverse_distance", "kriging")
+
+
+def scattered(count: int, seed: int = 0, extent: float = 1e6) -> Observations:
+    rng = np.random.default_rng(seed)
+    positions = rng.uniform(0, extent, (count, 2))
+    values = 280 + 5 * np.sin(positions[:, 0] / 2e5) + rng.normal(0, 0.5, count)
+    return Observations(positions, values, rng.uniform(0, 7200, count))
+
+
+def points(count: int, seed: int = 1, extent: float = 1e6) -> Floats:
+    return np.random.default_rng(seed).uniform(0, extent, (count, 2))
+
+
+def textbook_kriging(observations: Observations, point: Floats, p: Parameters) -> tuple[float, float]:
+    """Dense: the ordinary kriging system with its Lagrange multiplier, over all observations."""
+    n = len(observations)
+    place = observations.positions
+    apart = np.linalg.norm(place[:, None] - place[None, :], axis=2)
+    system = np.ones((n + 1, n + 1))
+    system[:n, :n] = p.sill**2 * correlation(apart, p.length, p.shape)
+    system[:n, :n] += np.diag(p.noise**2 + p.drift**2 * observations.age_s / 3600)
+    system[n, n] = 0.0
+    right = np.ones(n + 1)
+    right[:n] = p.sill**2 * correlation(np.linalg.norm(place - point, axis=1), p.length, p.shape)
+    solved = np.linalg.solve(system, right)
+    return float(solved[:n] @ observations.values), float(np.sqrt(p.sill**2 - solved @ right))
+
+
+@pytest.mark.parametrize("shape", ["exponential", "matern"])
+def test_kriging_with_all_observations_as_neighbours_is_the_textbook_s(shape: str) -> None:
+    observations, wanted = scattered(30), points(20)
+    flat = replace(PARAMETERS, spread=1e5, shape=shape)  # a mean that is not known at all: ordinary kriging
+
+    field = Kriging(neighbours=30)(observations, wanted, flat)
+
+    expected = np.array([textbook_kriging(observations, point, flat) for point in wanted])
+    np.testing.assert_allclose(field.values, expected[:, 0], rtol=1e-6)
+    np.testing.assert_allclose(field.error, expected[:, 1], rtol=1e-5)
+
+
+def test_kriging_with_few_neighbours_uses_the_nearest_only() -> None:
+    observations, wanted = scattered(200), points(20)
+    flat = replace(PARAMETERS, spread=1e5)
+
+    field = Kriging(neighbours=6)(observations, wanted, flat)
+
+    for i, point in enumerate(wanted):
+        near = np.argsort(np.linalg.norm(observations.positions - point, axis=1))[:6]
+        some = Observations(observations.positions[near], observations.values[near], observations.age_s[near])
+        value, error = textbook_kriging(some, point, flat)
+        assert field.values[i] == pytest.approx(value, rel=1e-6)
+        assert field.error[i] == pytest.approx(error, rel=1e-5)
+
+
+def test_kriging_s_known_mean_is_a_covariance_that_all_share() -> None:
+    observations, wanted = scattered(15), points(10)
+    apart = np.linalg.norm(observations.positions[:, None] - observations.positions[None, :], axis=2)
+    p = PARAMETERS
+    noise = p.noise**2 + p.drift**2 * observations.age_s / 3600
+    system = p.sill**2 * correlation(apart, p.length, p.shape) + p.spread**2 + np.diag(noise)
+    towards = np.linalg.norm(observations.positions[None] - wanted[:, None], axis=2)
+    right = p.sill**2 * correlation(towards, p.length, p.shape) + p.spread**2
+
+    field = Kriging(neighbours=15)(observations, wanted, p)
+
+    weights = np.linalg.solve(system, right.T).T
+    variance = p.sill**2 + p.spread**2 - (weights * right).sum(axis=1)
+    np.testing.assert_allclose(field.values, p.mean + weights @ (observations.values - p.mean), rtol=1e-9)
+    np.testing.assert_allclose(field.error, np.minimum(np.sqrt(variance), p.spread), rtol=1e-8)
+
+
+def test_the_error_follows_the_unrest_of_the_neighbours_as_far_as_it_is_told_to() -> None:
+    calm = scattered(40)
+    restless = replace_values(calm, 280 + 10 * (calm.values - 280))
+    wanted = points(30)
+    follows = replace(PARAMETERS, local=0.5, spread=100.0)
+
+    steady = [Kriging()(o, wanted, replace(follows, local=0.0)).error for o in (calm, restless)]
+    following = [Kriging()(o, wanted, follows).error for o in (calm, restless)]
+
+    np.testing.assert_array_equal(*steady)
+    assert (following[1] > 1.3 * following[0]).all()
+
+
+def replace_values(observations: Observations, values: Floats) -> Observations:
+    return Observations(observations.positions, values, observations.age_s)
+
+
+def test_error_scale_multiplies_kriging_s_error() -> None:
+    observations, wanted = scattered(40), points(10)
+    wide = replace(PARAMETERS, spread=100.0)
+
+    once = Kriging()(observations, wanted, wide)
+    twice = Kriging()(observations, wanted, replace(wide, error_scale=2.0))
+
+    np.testing.assert_allclose(twice.error, 2 * once.error)
+    np.testing.assert_array_equal(twice.values, once.values)
+
+
+def test_inverse_distance_is_the_loop_s() -> None:
+    observations, wanted = scattered(50), points(20)
+
+    field = InverseDistance()(observations, wanted, PARAMETERS)
+
+    for i, point in enumerate(wanted):
+        distance = np.linalg.norm(observations.positions - point, axis=1)
+        near = np.argsort(distance)[:8]
+        weights = 1 / distance[near] ** 2
+        assert field.values[i] == pytest.approx((weights @ observations.values[near]) / weights.sum())
+
+
+def test_nearest_is_the_loop_s() -> None:
+    observations, wanted = scattered(50), points(20)
+
+    field = kernel_by_name("nearest")(observations, wanted, PARAMETERS)
+
+    for i, point in enumerate(wanted):
+        near = np.argmin(np.linalg.norm(observations.positions - point, axis=1))
+        assert field.values[i] == observations.values[near]
+
+
+@pytest.mark.parametrize("name", KERNELS)
+@pytest.mark.parametrize("d", [2, 3])
+def test_any_kernel_finds_a_smooth_field_and_says_how_well(name: str, d: int) -> None:
+    rng = np.random.default_rng(5)
+    degrees, wanted = rng.uniform(0, 9, (400, 2)), rng.uniform(1, 8, (500, 2))
+    kind = "planar" if d == 2 else "geographic"
+    scale = 1e5 if d == 2 else 1.0
+    places, at = (metres(*(p * scale).T, kind) for p in (degrees, wanted))
+    truth = [280 + 5 * np.sin(p[:, 0] / 2) * np.cos(p[:, 1] / 2) for p in (degrees, wanted)]
+    observations = Observations(places, truth[0] + rng.normal(0, 0.3, 400), np.zeros(400))
+    p = replace(PARAMETERS, noise=0.3, sill=4.0, length=3e5)
+
+    field = kernel_by_name(name)(observations, at, p)
+
+    miss = np.abs(field.values - truth[1])
+    assert np.sqrt(np.mean(miss**2)) < 1.0
+    assert np.mean(miss < field.error) > 0.6
+    assert np.mean(field.error) < 2.5
+
+
+@pytest.mark.parametrize("name", KERNELS)
+def test_without_observations_the_mean_and_the_spread_are_all_there_is(name: str) -> None:
+    nothing = Observations(np.empty((0, 2)), np.empty(0), np.empty(0))
+
+    field = kernel_by_name(name)(nothing, points(5), PARAMETERS)
+
+    assert field.values.tolist() == [280.0] * 5
+    assert field.error.tolist() == [8.0] * 5
+
+
+@pytest.mark.parametrize("name", OURS)
+@settings(max_examples=40)
+@given(
+    st.lists(
+        st.tuples(
+            st.integers(0, 3), st.integers(0, 3), st.floats(250, 310), st.sampled_from([0.0, 600.0, 9e4])
+        ),
+        max_size=25,
+    ),
+    st.sampled_from([0.0, 0.5]),
+    st.sampled_from(["exponential", "matern"]),
+)
+def test_no_kernel_ever_gives_nan_or_an_error_outside_0_to_spread(
+    name: str, rows: list[tuple[int, int, float, float]], noise: float, shape: str
+) -> None:
+    table = np.array(rows, np.float64).reshape(-1, 4)  # few places: many coincide, and lie under a point
+    observations = Observations(table[:, :2] * 1e5, table[:, 2], table[:, 3])
+    lattice = np.stack(np.meshgrid(np.arange(5), np.arange(5)), axis=-1).reshape(-1, 2) * 1e5
+    p = replace(PARAMETERS, noise=noise, shape=shape)
+
+    field = kernel_by_name(name)(observations, lattice, p)
+
+    assert np.isfinite(field.values).all()
+    assert (field.error > 0).all()
+    assert (field.error <= p.spread).all()
+    if len(observations):
+        reach = np.ptp(np.append(observations.values, p.mean)) + 1e-6
+        assert (np.abs(field.values - observations.values.mean()) <= 5 * reach).all()
+
+
+@pytest.mark.parametrize("name", OURS)
+@settings(max_examples=25)
+@given(st.integers(1, 60), st.integers(0, 2**32 - 1))
+def test_the_order_of_observations_does_not_matter(name: str, count: int, seed: int) -> None:
+    observations, wanted = scattered(count, seed), points(30, seed)
+    order = np.random.default_rng(seed).permutation(count)
+    shuffled = Observations(
+        observations.positions[order], observations.values[order], observations.age_s[order]
+    )
+
+    one, other = (kernel_by_name(name)(o, wanted, PARAMETERS) for o in (observations, shuffled))
+
+    np.testing.assert_allclose(one.values, other.values, rtol=1e-7)
+    np.testing.assert_allclose(one.error, other.error, rtol=1e-5)
+
+
+@pytest.mark.parametrize("name", OURS)
+@settings(max_examples=25)
+@given(st.integers(1, 40), st.floats(-500, 500))
+def test_values_and_mean_that_are_shifted_shift_the_estimate(name: str, count: int, shift: float) -> None:
+    observations, wanted = scattered(count), points(20)
+    moved = replace_values(observations, observations.values + shift)
+
+    before = kernel_by_name(name)(observations, wanted, PARAMETERS)
+    after = kernel_by_name(name)(moved, wanted, replace(PARAMETERS, mean=PARAMETERS.mean + shift))
+
+    np.testing.assert_allclose(after.values, before.values + shift, atol=1e-6)
+    np.testing.assert_allclose(after.error, before.error, rtol=1e-6)
+
+
+@pytest.mark.parametrize("name", OURS)
+def test_old_observations_make_larger_errors(name: str) -> None:
+    observations, wanted = scattered(60), points(20)
+    fresh = Observations(observations.positions, observations.values, np.zeros(60))
+    old = Observations(observations.positions, observations.values, np.full(60, 6 * 3600.0))
+
+    errors = [kernel_by_name(name)(o, wanted, PARAMETERS).error for o in (fresh, old)]
+
+    assert (errors[1] > errors[0]).all()
+
+
+def test_kriging_believes_the_newer_of_two_at_one_place() -> None:
+    twins = Observations(np.zeros((2, 2)), np.array([270.0, 290.0]), np.array([0.0, 12 * 3600.0]))
+
+    field = Kriging()(twins, np.zeros((1, 2)), PARAMETERS)
+
+    assert abs(field.values[0] - 270) < 2
+
+
+def test_equal_values_are_kept() -> None:
+    observations = replace_values(scattered(50), np.full(50, 271.0))
+
+    for name in OURS:
+        field = kernel_by_name(name)(observations, points(30), replace(PARAMETERS, mean=271.0))
+        np.testing.assert_allclose(field.values, 271.0, rtol=1e-12)
+
+
+def test_a_point_s_bits_do_not_depend_on_the_chunk_it_is_in() -> None:
+    observations, wanted = scattered(300), points(CHUNK + 500)
+    for name in OURS:
+        kernel = kernel_by_name(name)
+
+        whole = kernel(observations, wanted, PARAMETERS)
+        parts = [kernel(observations, wanted[a : a + 777], PARAMETERS) for a in range(0, len(wanted), 777)]
+
+        assert np.concatenate([p.values for p in parts]).tobytes() == whole.values.tobytes()
+        assert np.concatenate([p.error for p in parts]).tobytes() == whole.error.tobytes()
+
+
+def test_far_observations_do_not_change_a_bit_so_a_region_agrees_with_the_whole() -> None:
+    lattice = np.stack(np.meshgrid(np.arange(30.0), np.arange(30.0)), axis=-1).reshape(-1, 2)
+    rng = np.random.default_rng(3)
+    observations = Observations(lattice * 1e4, rng.normal(280, 5, 900), np.zeros(900))
+    middle = (rng.integers(12, 17, (200, 2)) + 0.5) * 1e4  # equally far from several: ties
+    near = np.flatnonzero((np.abs(lattice - 14.5) < 9).all(axis=1))
+    region = Observations(observations.positions[near], observations.values[near], observations.age_s[near])
+
+    for name in OURS:
+        whole, part = (kernel_by_name(name)(o, middle, PARAMETERS) for o in (observations, region))
+        assert whole.values.tobytes() == part.values.tobytes()
+        assert whole.error.tobytes() == part.error.tobytes()
+
+
+def test_kernels_are_known_by_name() -> None:
+    assert DEFAULT == "kriging"
+    assert CHEAP == "inverse_distance"
+    assert all(kernel_by_name(name).name == name for name in KERNELS)
+    with pytest.raises(SensorGridError, match="kernel: found 'magic', expected one of"):
+        kernel_by_name("magic")
+
+
+def test_optimal_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "gridpp", None)
+
+    with pytest.raises(SensorGridError, match="found no package gridpp, expected"):
+        kernel_by_name("optimal")(scattered(5), points(5), PARAMETERS)
