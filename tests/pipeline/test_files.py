@@ -169,11 +169,14 @@ def test_a_file_of_garbage_is_dead_letters(tmp_path: Path) -> None:
 
 def test_columns_in_another_order_are_put_right(tmp_path: Path) -> None:
     path = tmp_path / "other.csv"
-    path.write_text(f'\ufeff t ,extra,when,id\r\n21.5,"x,1",{WHEN},"a,b"\r\n\r\n1,2\r\n', "utf-8")
+    path.write_bytes(
+        f'\ufeff t ,extra,when,id\r\n21.5,"x,1",{WHEN},"a,b"\r\n\r\n1,2\r\n1,2\r3,4\n{"x" * 200_000},,,\n'.encode()
+    )
 
     rows = letters(path)
 
-    assert rows == [(f'"a,b",{WHEN},21.5,', None), ("1,2", "record is not a line of 4 fields")]
+    assert rows[0] == (f'"a,b",{WHEN},21.5,', None)
+    assert [reason for _, reason in rows[1:]] == ["record is not a line of 4 fields"] * 3
 
 
 @pytest.mark.parametrize(
@@ -228,6 +231,18 @@ def test_a_folder_of_good_and_bad_files_adds_up(spark: SparkSession, tmp_path: P
     assert [r.value for r in rows] == [1.0, 2.0, 3.0, None, None, None, None]
     assert sum(r.reason is not None for r in rows) == 3  # x, and two files
     assert {r.source for r in rows} == {"s"}
+
+
+def test_a_file_that_is_deleted_before_its_turn_does_not_stop_the_others(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    (tmp_path / "1.csv").write_text(HEADER + lines(1))
+    (tmp_path / "2.csv").write_text(HEADER + lines(2))
+    frame = read_files(spark, str(tmp_path), feed(), source="s", streaming=False)
+
+    (tmp_path / "1.csv").unlink()
+
+    assert [row.value for row in frame.collect()] == [2.0]
 
 
 def test_spark_does_not_load_the_content_of_files(spark: SparkSession, tmp_path: Path) -> None:

@@ -183,12 +183,13 @@ def run(
         now = stream.wall_clock(session, job)
     else:
         flagged, now = feed.open(session, settings, job.grid)
-    writer = stream.BatchWriter(job, _listener(outcome, listen, job.grid))
-    query = _start(flagged, now, job, writer, settings, say, stop)
+    heard = _Ears(job, outcome, listen)
+    query = _start(flagged, now, job, settings, say, stop)
     begin = time.monotonic()
     housekeeping = _Housekeeping(settings, job, outcome, say)
     try:
         while not stop.is_set() and query.isActive:
+            heard.turn()
             if feed is not None and feed.turn(outcome.last):
                 break
             if seconds is not None and time.monotonic() - begin >= seconds:
@@ -198,6 +199,7 @@ def run(
         fault = query.exception()
     finally:
         _end(query)
+    heard.turn()
     outcome.seconds = time.monotonic() - begin
     if fault is not None:
         raise JobError(f"stream: {_first_line(fault)}") from fault
@@ -256,7 +258,6 @@ def _start(
     flagged: DataFrame,
     now: DataFrame,
     job: Job,
-    writer: stream.BatchWriter,
     settings: PipelineSettings,
     say: Say,
     stop: threading.Event,
@@ -265,13 +266,18 @@ def _start(
     for attempt in range(1, STARTS + 1):
         query = (
             stream.grids(flagged, now, job)
-            .writeStream.foreachBatch(writer)
+            .writeStream.foreachBatch(stream.BatchWriter(job))
             .option("checkpointLocation", settings.checkpoint_of())
             .trigger(processingTime=f"{settings.spark.trigger:g} seconds")
             .start()
         )
         deadline = time.monotonic() + 60
-        while query.isActive and not writer.begun and time.monotonic() < deadline and not stop.is_set():
+        while (
+            query.isActive
+            and query.lastProgress is None
+            and time.monotonic() < deadline
+            and not stop.is_set()
+        ):
             stop.wait(0.1)
         if query.isActive or attempt == STARTS or not _is_slow_start(query.exception()):
             return query
@@ -298,17 +304,26 @@ def _first_line(fault: BaseException) -> str:
     return (ours or lines or ["unknown fault"])[-1 if ours else 0]
 
 
-def _listener(outcome: Outcome, listen: Listener, grid: Grid) -> Callable[[int, Ledger, float], None]:
-    def heard(batch: int, ledger: Ledger, seconds: float) -> None:
-        outcome.total.merge(ledger)
-        outcome.batches += 1
-        if not ledger.balanced:
-            outcome.unbalanced.append(batch)
-        if ledger.blocks:
-            outcome.last = grid.time_of(outcome.total.newest)
-        listen(Report(batch, ledger, outcome.total, outcome.last, seconds))
+class _Ears:
+    """Hears of finished batches by their ledgers in the lake: that works wherever they were written."""
 
-    return heard
+    def __init__(self, job: Job, outcome: Outcome, listen: Listener) -> None:
+        self._job, self._outcome, self._listen = job, outcome, listen
+        self._next = job.lake.last_batch(job.writer) + 1
+
+    def turn(self) -> None:
+        """Take in what is new."""
+        outcome = self._outcome
+        while (counts := self._job.lake.ledger(self._job.writer, self._next)) is not None:
+            ledger = Ledger.from_dict(counts)
+            outcome.total.merge(ledger)
+            outcome.batches += 1
+            if not ledger.balanced:
+                outcome.unbalanced.append(self._next)
+            if ledger.blocks:
+                outcome.last = self._job.grid.time_of(outcome.total.newest)
+            self._listen(Report(self._next, ledger, outcome.total, outcome.last, counts["seconds"]))
+            self._next += 1
 
 
 class _Housekeeping:

@@ -133,6 +133,15 @@ class Lake:
         """Keep the counts of a batch."""
         self._write(f"ledger/{writer}-{batch:010d}-00000.json", json.dumps(counts) + "\n")
 
+    def ledger(self, writer: str, batch: int) -> dict[str, Any] | None:
+        """The counts of one batch, if it has been written."""
+        text = self._read(f"ledger/{writer}-{batch:010d}-00000.json")
+        return None if text is None else json.loads(text)
+
+    def last_batch(self, writer: str) -> int:
+        """The newest batch of a writer that has a ledger; -1 if there is none."""
+        return max((b for p in self._files("ledger") if (b := _batch_of(p, writer)) is not None), default=-1)
+
     # reading
 
     def ledgers(self) -> Iterator[dict[str, Any]]:

@@ -68,5 +68,5 @@ class Ledger:
     @classmethod
     def from_dict(cls, found: dict[str, Any]) -> "Ledger":
         """Read what `to_dict` wrote."""
-        known = {k: v for k, v in found.items() if k in cls.__slots__}
+        known = {k: v for k, v in found.items() if k in cls.__dataclass_fields__}
         return cls(**known | {"tests": Counter(known.get("tests", {}))})

@@ -9,7 +9,7 @@ and replaces the files of the first try. After an outage the clock catches up, a
 
 import json
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import pandas as pd
@@ -163,19 +163,19 @@ def grids(flagged: DataFrame, now: DataFrame, job: Job) -> DataFrame:
 
 
 class BatchWriter:
-    """Writes each micro-batch: called by Spark with its number, again with the same one after a crash."""
+    """Writes each micro-batch: called by Spark with its number, again with the same one after a crash.
 
-    def __init__(self, job: Job, report: Callable[[int, Ledger, float], None] | None = None) -> None:
+    Through Spark Connect it is pickled and called on the server, so it can tell nobody in this process; what it
+    has to say is in the ledger's files (see `Lake.ledger`), which it writes last.
+    """
+
+    def __init__(self, job: Job) -> None:
         self._job = job
-        self._report = report
         self._known: set[int] | None = None
-        self.begun = False
-        """whether the first micro-batch has come: the stream has started"""
 
     def __call__(self, outputs: DataFrame, batch: int) -> None:
         """Write blocks and letters in parallel, then the sensors and the ledger."""
         begin, lake, job = time.monotonic(), self._job.lake, self._job
-        self.begun = True
         if self._known is None:
             lake.drop_from(job.writer, batch)
             self._known = set(lake.sensors()["number"].to_pylist())
@@ -186,6 +186,5 @@ class BatchWriter:
         if len(fresh):
             lake.write("sensors", fresh.cast(SENSOR), (), job.writer, batch, 0)
             self._known.update(fresh["number"].to_pylist())
-        lake.write_ledger(job.writer, batch, {"batch": batch} | ledger.to_dict())
-        if self._report is not None:
-            self._report(batch, ledger, time.monotonic() - begin)
+        seconds = round(time.monotonic() - begin, 3)
+        lake.write_ledger(job.writer, batch, {"batch": batch, "seconds": seconds} | ledger.to_dict())

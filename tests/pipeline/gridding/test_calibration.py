@@ -68,6 +68,32 @@ def test_errors_are_honest_at_places_that_nobody_observed(made, fitted) -> None:
     assert (~keep).sum() >= 9
 
 
+def test_readings_that_are_off_by_millions_do_not_spoil_the_fit(made, fitted) -> None:  # type: ignore[no-untyped-def]
+    spoilt = [Observations(t.positions, t.values.copy(), t.age_s) for t in made[1]]
+    for tick in spoilt:
+        tick.values[::70] = 1e7
+
+    found = fit(spoilt, prior(""))
+
+    assert 0.5 < found.spread / fitted.spread < 2.0
+    assert 0.5 < found.noise / fitted.noise < 2.0
+
+
+def test_the_noise_of_observations_is_not_taken_for_an_error_of_the_grid() -> None:
+    rng = np.random.default_rng(4)
+    p = replace(MADE, noise=3.0, length=4e5)
+    places = rng.uniform(0, 1.2e6, (700, 2))
+    truth = gaussian_field(p, places, 1)
+    tick = Observations(places[:400], truth[:400] + rng.normal(0, p.noise, 400), np.zeros(400))
+
+    found = fit([tick], prior(""))
+
+    assert found.noise == pytest.approx(p.noise, rel=0.3)
+    assert 0.7 < found.error_scale < 1.35
+    field = Kriging()(tick, places[400:], found)
+    assert 0.5 < np.mean(np.abs(field.values - truth[400:]) <= field.error) < 0.85
+
+
 def test_fitting_is_deterministic(made, fitted) -> None:  # type: ignore[no-untyped-def]
     assert fit(made[1], prior("")) == fitted
 

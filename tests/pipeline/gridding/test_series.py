@@ -79,7 +79,9 @@ def oracle(rows: Measurements, limits: tuple[SeriesLimits, ...], gap_s: float) -
 
 @given(entries)
 @settings(max_examples=400)
-def test_every_flag_is_what_a_plain_look_at_the_series_gives(found: list[tuple[int, int, int, float]]) -> None:
+def test_every_flag_is_what_a_plain_look_at_the_series_gives(
+    found: list[tuple[int, int, int, float]],
+) -> None:
     rows, _ = deduplicate([rows_of(found)])
 
     checked = check_series(rows, LIMITS, GAP_S, Past.nothing())
