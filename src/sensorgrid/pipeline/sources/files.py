@@ -262,7 +262,11 @@ def _list(session: SparkSession, path: str, streaming: bool, max_files_per_trigg
     if streaming:
         shape = "path string, modificationTime timestamp, length long, content binary"
         reader = reader.schema(shape).option("maxFilesPerTrigger", max_files_per_trigger)
-    files: DataFrame = reader.format("binaryFile").option("recursiveFileLookup", "true").load(path)
+        # By default a file whose date is a week older than the newest is passed over without a word.
+        reader = reader.option("maxFileAge", "3650d")
+    reader = reader.format("binaryFile").option("recursiveFileLookup", "true")
+    # Who deletes a file before its turn must not stop the stream.
+    files: DataFrame = reader.option("ignoreMissingFiles", "true").load(path)
     return files.select("path")
 
 
@@ -311,7 +315,7 @@ def _decoded(path: str, lines: list[bytes], mapping: Mapping, order: list[int] |
 def _order(header: bytes, mapping: Mapping) -> tuple[list[int] | None, str | None]:
     """Where each of the mapping's columns stands in this file (None: as usual), or why it cannot be read."""
     text = header[:RAW_BYTES_MAX].decode(mapping.encoding, "replace")
-    names = [name.strip() for name in next(csv.reader([text], **_dialect(mapping)), [])]
+    names = [name.strip() for name in _split(text, mapping) or []]
     if tuple(names) == mapping.columns:
         return None, None
     for column in mapping.used_columns:
@@ -326,14 +330,21 @@ def _order(header: bytes, mapping: Mapping) -> tuple[list[int] | None, str | Non
 def _reordered(path: str, text: str, mapping: Mapping, order: list[int]) -> Letter:
     """A line with its columns in the mapping's order."""
     *places, width = order
-    fields = next(csv.reader([text], **_dialect(mapping)), [])
-    if len(fields) != width:
+    fields = _split(text, mapping)
+    if fields is None or len(fields) != width:
         return Letter(path, text[:LETTER_BYTES_MAX], f"record is not a line of {width} fields")
     line = io.StringIO()
     csv.writer(line, lineterminator="", **_dialect(mapping)).writerow(
         [fields[place] if place >= 0 else "" for place in places]
     )
     return Letter(path, line.getvalue())
+
+
+def _split(text: str, mapping: Mapping) -> list[str] | None:
+    try:
+        return next(csv.reader([text], **_dialect(mapping)), [])
+    except csv.Error:  # a carriage return inside, a field of more than 128 KB
+        return None
 
 
 def _dialect(mapping: Mapping) -> dict[str, Any]:

@@ -90,7 +90,7 @@ def read_kafka(
         loaded = reader.load()
         loaded.schema  # noqa: B018 - through Spark Connect nothing is looked up before
     except AnalysisException as error:
-        if "kafka" not in str(error).lower():
+        if error.getCondition() not in ("KAFKA_DATA_SOURCE_NOT_ENABLED", "DATA_SOURCE_NOT_FOUND"):
             raise
         raise KafkaError(
             "kafka: found no connector in this Spark session, expected the package: start it with"

@@ -273,7 +273,7 @@ def locate(measurements: DataFrame, stations: Stations) -> DataFrame:
 
 def _renamed(measurements: DataFrame, stations: Stations, session: SparkSession) -> DataFrame:
     names = stations.names()
-    if all(name == id for name, id in names.items()) and not stations.rules:
+    if not names or (all(name == id for name, id in names.items()) and not stations.rules):
         return measurements
     candidates = [F.col("sensor")]
     for rule in stations.rules:
