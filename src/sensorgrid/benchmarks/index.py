@@ -7,8 +7,6 @@ neither pays for memory that the process touches for the first time.
 """
 
 import gc
-import os
-import platform
 import resource
 import subprocess
 import sys
@@ -18,7 +16,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import numba
 import numpy as np
 import numpy.typing as npt
 
@@ -107,18 +104,6 @@ def run(
                 yield _grown_row(case, rounds, rtree, sizes_in_bytes[PEER])
     progress(f"decompose, depth {DECOMPOSE_DEPTH}")
     yield from _cell_rows(seed)
-
-
-def machine() -> dict[str, Any]:
-    """What the figures were measured on."""
-    return {
-        "python": platform.python_version(),
-        "numpy": np.__version__,
-        "numba": numba.__version__,
-        "rtree": _rtree_module().__version__,
-        "cpus": os.cpu_count(),
-        "system": platform.system(),
-    }
 
 
 def _rtree_module() -> Any:

@@ -125,13 +125,42 @@ def bench_index(
     Example: sensorgrid bench index --quick --json index.json
     """
     from sensorgrid.benchmarks import index
+    from sensorgrid.benchmarks.machine import machine
 
     target, chosen = arguments.read_target(json_file), arguments.read_seeds(seeds)
     plan = index.QUICK if quick else index.FULL
     with errors.status("compiling") as status:
         rows = [row | {"seed": s} for s in chosen for row in index.run(plan, s, rounds, status.update)]
     args = {"quick": quick, "seeds": seeds, "rounds": rounds}
-    result = {"command": "bench index", "version": __version__, "args": args, "machine": index.machine()}
+    result = {
+        "command": "bench index",
+        "version": __version__,
+        "args": args,
+        "machine": machine("numpy", "numba", "rtree"),
+    }
     if write(target, result | {"rows": rows}):
         for s in chosen:
             bench.show_index(console, [row for row in rows if row["seed"] == s])
+
+
+@bench_app.command("pipeline")
+def bench_pipeline(
+    json_file: JsonFile = None,
+    quick: Annotated[bool, typer.Option("--quick", help="The smallest size only.")] = False,
+    seeds: Annotated[str, typer.Option(metavar="A[-B]", help="Of the measurements.")] = "1",
+) -> None:
+    """Spark, as a batch and as a stream, against the same work in one process; up to ten million measurements.
+
+    Example: sensorgrid bench pipeline --quick --json pipeline.json
+    """
+    from sensorgrid.benchmarks import pipeline
+    from sensorgrid.benchmarks.machine import machine
+    from sensorgrid.cli.bench_pipeline import show_pipeline
+
+    target, chosen = arguments.read_target(json_file), arguments.read_seeds(seeds)
+    sizes = pipeline.QUICK if quick else pipeline.FULL
+    with errors.status("starting Spark") as status:
+        rows = [row | {"seed": s} for s in chosen for row in pipeline.run(sizes, s, status.update)]
+    result = {"command": "bench pipeline", "version": __version__, "args": {"quick": quick, "seeds": seeds}}
+    if write(target, result | {"machine": machine("numpy", "scipy", "pyspark", "pandas"), "rows": rows}):
+        show_pipeline(console, rows)

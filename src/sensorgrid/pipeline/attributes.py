@@ -6,6 +6,7 @@ time-series checks and for a grid that has no measurement to learn from; a confi
 """
 
 from dataclasses import dataclass
+from typing import Any
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,23 +44,41 @@ class Attribute:
 _HOUR = 3600.0
 _DAY = 24 * _HOUR
 
-KNOWN: dict[str, Attribute] = {
-    a.name: a
-    for a in (
-        Attribute("air_temperature", "K", (173.15, 343.15), (188.15, 328.15), 12, 15, 8, _DAY, 288, 15, 6e5, 1, 1),
-        Attribute("dew_point_temperature", "K", (153.15, 323.15), (183.15, 308.15), 12, 15, 8, _DAY, 280, 13, 6e5, 1.2, 1),
-        Attribute("air_pressure_at_mean_sea_level", "Pa", (80000, 112000), (87000, 108500), 1200, 1000, 600, 2 * _DAY, 101300, 1100, 1.2e6, 80, 80),
-        Attribute("relative_humidity", "1", (0, 1.15), (0.02, 1.05), 0.5, 0.6, 0.4, 4 * _DAY, 0.7, 0.2, 4e5, 0.05, 0.06),
-        Attribute("wind_speed", "m s-1", (0, 120), (0, 70), 20, 30, 15, 0, 4, 3.5, 4e5, 1.2, 1.2),
-        Attribute("wind_from_direction", "degree", (0, 360), (0, 360), 360, 1e9, 360, 0, 180, 100, 4e5, 15, 20),
-        Attribute("eastward_wind", "m s-1", (-120, 120), (-70, 70), 25, 40, 20, 0, 0, 5, 4e5, 1.5, 1.2),
-        Attribute("northward_wind", "m s-1", (-120, 120), (-70, 70), 25, 40, 20, 0, 0, 5, 4e5, 1.5, 1.2),
-        Attribute("precipitation_amount", "kg m-2", (0, 1500), (0, 300), 150, 300, 1e9, 0, 0.3, 2, 1e5, 0.5, 1),
-        Attribute("sea_surface_temperature", "K", (268.15, 318.15), (270.15, 309.15), 4, 4, 3, 10 * _DAY, 290, 9, 8e5, 0.5, 0.15),
-        Attribute(
-            "mass_concentration_of_pm2p5_ambient_aerosol_particles_in_air", "kg m-3",
-            (-1e-8, 5e-6), (0, 1e-6), 3e-7, 5e-7, 3e-7, 2 * _DAY, 1.2e-8, 1.5e-8, 1.5e5, 4e-9, 4e-9,
-        ),
-        Attribute("sea_surface_wave_significant_height", "m", (0, 35), (0, 20), 4, 4, 4, 2 * _DAY, 1.8, 1.3, 5e5, 0.2, 0.25),
+_ROWS: tuple[tuple[object, ...], ...] = (
+    # unit; gross and usual limits; step, rate an hour, spike, flat; mean, spread; length in km, noise, drift an hour
+    ("air_temperature",
+     "K", (173.15, 343.15), (188.15, 328.15), 12, 15, 8, _DAY, 288, 15, 600, 1, 1),
+    ("dew_point_temperature",
+     "K", (153.15, 323.15), (183.15, 308.15), 12, 15, 8, _DAY, 280, 13, 600, 1.2, 1),
+    ("air_pressure_at_mean_sea_level",
+     "Pa", (80000, 112000), (87000, 108500), 1200, 1000, 600, 2 * _DAY, 101300, 1100, 1200, 80, 80),
+    ("relative_humidity",
+     "1", (0, 1.15), (0.02, 1.05), 0.5, 0.6, 0.4, 4 * _DAY, 0.7, 0.2, 400, 0.05, 0.06),
+    ("wind_speed",
+     "m s-1", (0, 120), (0, 70), 20, 30, 15, 0, 4, 3.5, 400, 1.2, 1.2),
+    ("wind_from_direction",
+     "degree", (0, 360), (0, 360), 360, 1e9, 360, 0, 180, 100, 400, 15, 20),
+    ("eastward_wind",
+     "m s-1", (-120, 120), (-70, 70), 25, 40, 20, 0, 0, 5, 400, 1.5, 1.2),
+    ("northward_wind",
+     "m s-1", (-120, 120), (-70, 70), 25, 40, 20, 0, 0, 5, 400, 1.5, 1.2),
+    ("precipitation_amount",
+     "kg m-2", (0, 1500), (0, 300), 150, 300, 1e9, 0, 0.3, 2, 100, 0.5, 1),
+    ("sea_surface_temperature",
+     "K", (268.15, 318.15), (270.15, 309.15), 4, 4, 3, 10 * _DAY, 290, 9, 800, 0.5, 0.15),
+    ("mass_concentration_of_pm2p5_ambient_aerosol_particles_in_air",
+     "kg m-3", (-1e-8, 5e-6), (0, 1e-6), 3e-7, 5e-7, 3e-7, 2 * _DAY, 1.2e-8, 1.5e-8, 150, 4e-9, 4e-9),
+    ("sea_surface_wave_significant_height",
+     "m", (0, 35), (0, 20), 4, 4, 4, 2 * _DAY, 1.8, 1.3, 500, 0.2, 0.25),
+)  # fmt: skip
+
+
+def _attribute(name: Any, unit: Any, gross: Any, usual: Any, *numbers: Any) -> Attribute:
+    step, rate, spike, flat_s, mean, spread, length_km, noise, drift = map(float, numbers)
+    return Attribute(
+        name, unit, gross, usual, step, rate, spike, flat_s, mean, spread, 1000 * length_km, noise, drift
     )
-}  # fmt: skip
+
+
+KNOWN: dict[str, Attribute] = {str(row[0]): _attribute(*row) for row in _ROWS}
+"""By CF standard name."""

@@ -127,13 +127,19 @@ def backfill(
     ticks = span.last - span.first + 1
     say(f"gridding {ticks:,} ticks of {len(grid.attributes)} attributes")
     job = replace(job, resolve=job.lake.has_tiles())
+    write_backfill(flagged, job, plan, span, outcome)
+    outcome.seconds = time.monotonic() - begin
+    return outcome
+
+
+def write_backfill(flagged: DataFrame, job: Job, plan: Plan, span: fill.Span, outcome: Outcome) -> None:
+    """Grid and write all ticks of a span: one Spark job."""
     ledger, sensors = sum_up(write_outputs(fill.grids(flagged, job, plan, span), job, 0))
     _write_sensors(job, 0, sensors, set(job.lake.sensors()["number"].to_pylist()))
     job.lake.write_ledger(job.writer, 0, {"batch": 0} | ledger.to_dict())
-    outcome.total, outcome.batches, outcome.seconds = ledger, 1, time.monotonic() - begin
+    outcome.total, outcome.batches = ledger, 1
     if not ledger.balanced:
         outcome.unbalanced.append(0)
-    return outcome
 
 
 def _span(
