@@ -263,7 +263,7 @@ def reference(folder: Path, settings: PipelineSettings, size: Size) -> Row:
     codes, names = pd.factorize(frame["sensor"])
     rows = Measurements(
         np.array([sensor_number(name) for name in names], np.uint64)[codes],
-        frame["event_time"].to_numpy().astype("datetime64[us]").astype(np.int64),
+        frame["event_time"].dt.tz_localize(None).to_numpy("datetime64[us]").astype(np.int64),
         frame["longitude"].to_numpy(),
         frame["latitude"].to_numpy(),
         frame["value"].to_numpy(),

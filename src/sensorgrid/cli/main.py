@@ -132,12 +132,8 @@ def bench_index(
     with errors.status("compiling") as status:
         rows = [row | {"seed": s} for s in chosen for row in index.run(plan, s, rounds, status.update)]
     args = {"quick": quick, "seeds": seeds, "rounds": rounds}
-    result = {
-        "command": "bench index",
-        "version": __version__,
-        "args": args,
-        "machine": machine("numpy", "numba", "rtree"),
-    }
+    result = {"command": "bench index", "version": __version__, "args": args}
+    result["machine"] = machine("numpy", "numba", "rtree")
     if write(target, result | {"rows": rows}):
         for s in chosen:
             bench.show_index(console, [row for row in rows if row["seed"] == s])
