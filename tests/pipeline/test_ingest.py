@@ -435,7 +435,8 @@ def test_a_unit_that_does_not_fit_is_a_dead_letter_unless_nothing_was_measured(s
 
 
 def test_a_spelling_has_one_meaning_without_an_attribute() -> None:
-    assert canonical_of("mm") == "m"
+    assert [canonical_of(unit) for unit in ("mm", "cm", "m", "inch")] == ["m"] * 4
+    assert all(canonical_of(unit) == unit for unit in UNITS)
     assert canonical_of("kt") == "m s-1"
     assert canonical_of("parsec") is None
 

@@ -66,6 +66,19 @@ UNITS: Mapping[str, Mapping[str, Conversion]] = {
             ("rad|radian|radians", _DEGREE_PER_RADIAN, 0),
         ]
     ),
+    # Before the depth of rain: without an attribute that says rain, millimetres are a length.
+    "m": _spelled(
+        [
+            ("m|meter|metre|meters|metres", 1, 0),
+            ("cm|centimeter|centimetre", 0.01, 0),
+            ("mm|millimeter|millimetre", 0.001, 0),
+            ("km|kilometer|kilometre", 1000, 0),
+            ("ft|foot|feet|FT", 0.3048, 0),
+            ("in|inch|inches", 0.0254, 0),
+            ("mi|mile|statute_mile|miles", _MILE, 0),
+            ("nmi|nautical_mile", 1852, 0),
+        ]
+    ),
     "kg m-2": _spelled(
         [
             ("kg m-2|kg/m2|kg/m^2|kg/m²|kg m^-2|mm|millimeter|millimetre|l/m2|L/m2|l/m²|L/m²", 1, 0),
@@ -82,18 +95,6 @@ UNITS: Mapping[str, Mapping[str, Conversion]] = {
             # The micro sign (U+00B5) and the Greek letter (U+03BC) look alike; both are in use.
             ("ug m-3|ug/m3|ug/m^3|UG/M3|ug/m³|µg/m3|µg/m³|µg m-3|µg/m^3|μg/m3|μg/m³|μg m-3|µg m⁻³", 1e-9, 0),
             ("ng m-3|ng/m3|ng/m^3|ng/m³", 1e-12, 0),
-        ]
-    ),
-    "m": _spelled(
-        [
-            ("m|meter|metre|meters|metres", 1, 0),
-            ("cm|centimeter|centimetre", 0.01, 0),
-            ("mm|millimeter|millimetre", 0.001, 0),
-            ("km|kilometer|kilometre", 1000, 0),
-            ("ft|foot|feet|FT", 0.3048, 0),
-            ("in|inch|inches", 0.0254, 0),
-            ("mi|mile|statute_mile|miles", _MILE, 0),
-            ("nmi|nautical_mile", 1852, 0),
         ]
     ),
 }
@@ -125,6 +126,4 @@ def canonical_of(unit: str) -> str | None:
     >>> canonical_of("ug/m3")
     'kg m-3'
     """
-    if unit == "mm":  # without an attribute that says rain, a length
-        return "m"
     return next((canonical for canonical, spellings in UNITS.items() if unit in spellings), None)
