@@ -1,5 +1,6 @@
 """kill -9 of the driver, again and again: every tick and region once per revision, and the counts add up."""
 
+import contextlib
 import json
 import os
 import random
@@ -56,10 +57,8 @@ def start(config: Path, seconds: float, die_after: int = 0) -> subprocess.Popen[
 
 
 def kill_group(process: subprocess.Popen[str]) -> None:
-    try:
+    with contextlib.suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
-    except ProcessLookupError:
-        pass
     process.communicate()
 
 

@@ -1,5 +1,6 @@
 """The book of a region: whatever the order of arrival, the stream ends where the backfill ends."""
 
+import itertools
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -140,7 +141,7 @@ def test_a_feed_that_falls_silent_still_yields_grids_with_growing_error() -> Non
 
     errors = [float(issue.grid.tiles[0].error.mean()) for issue in issues]
     assert [issue.tick for issue in issues] == list(range(12))
-    assert all(later > earlier for earlier, later in zip(errors, errors[1:], strict=False)), errors
+    assert all(later > earlier for earlier, later in itertools.pairwise(errors)), errors
     assert max(errors) <= PARAMETERS.spread * 1.001
 
 

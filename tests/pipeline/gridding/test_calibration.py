@@ -81,7 +81,7 @@ def test_readings_that_are_off_by_millions_do_not_spoil_the_fit(made, fitted) ->
 
 def test_the_noise_of_observations_is_not_taken_for_an_error_of_the_grid() -> None:
     rng = np.random.default_rng(4)
-    p = replace(MADE, noise=3.0, length=4e5)
+    p = replace(MADE, noise=2.0)
     places = rng.uniform(0, 1.2e6, (700, 2))
     truth = gaussian_field(p, places, 1)
     tick = Observations(places[:400], truth[:400] + rng.normal(0, p.noise, 400), np.zeros(400))
@@ -89,7 +89,7 @@ def test_the_noise_of_observations_is_not_taken_for_an_error_of_the_grid() -> No
     found = fit([tick], prior(""))
 
     assert found.noise == pytest.approx(p.noise, rel=0.3)
-    assert 0.7 < found.error_scale < 1.35
+    assert 0.8 < found.error_scale < 1.15
     field = Kriging()(tick, places[400:], found)
     assert 0.5 < np.mean(np.abs(field.values - truth[400:]) <= field.error) < 0.85
 

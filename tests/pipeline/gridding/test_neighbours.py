@@ -64,6 +64,21 @@ def test_two_percent_of_gross_faults_are_found_and_almost_nothing_else(seed: int
     assert rejected.sum() - rejected[bad].sum() <= 1
 
 
+def test_no_good_sensor_is_lost_among_many_bad_ones() -> None:
+    lost = found = 0
+    for seed in range(40):
+        observations = network(400, seed)
+        rng = np.random.default_rng(seed)
+        bad = rng.choice(400, 20, replace=False)
+        observations.values[bad] += rng.choice([-1, 1], 20) * rng.uniform(12, 60, 20)
+        rejected = reject_outliers(observations, PARAMETERS)
+        found += int(rejected[bad].sum())
+        lost += int(rejected.sum() - rejected[bad].sum())
+
+    assert found >= 795
+    assert lost == 0
+
+
 def test_few_observations_are_never_rejected() -> None:
     values = np.array([280.0, 280.0, 1e6, 280.0])
     few = Observations(np.random.default_rng(0).uniform(0, 1e5, (4, 2)), values, np.zeros(4))

@@ -1,5 +1,7 @@
 """A sensor against its own past: an oracle that looks at one row after the other."""
 
+import itertools
+
 import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -54,7 +56,7 @@ def oracle(rows: Measurements, limits: tuple[SeriesLimits, ...], gap_s: float) -
                 kept.append(winner)
         t = [int(rows.time_us[i]) for i in kept]
         v = [float(rows.value[i]) for i in kept]
-        close = [False] + [b - a <= gap_s * 1e6 for a, b in zip(t, t[1:], strict=False)]
+        close = [False] + [b - a <= gap_s * 1e6 for a, b in itertools.pairwise(t)]
         since = list(t)
         for k, i in enumerate(kept):
             if k and close[k] and v[k] == v[k - 1]:

@@ -1,0 +1,74 @@
+"""The configuration: defaults, environment, and messages that name file and key."""
+
+from pathlib import Path
+
+import pytest
+
+from sensorgrid.pipeline.settings import SettingsError, read_settings
+
+MINIMAL = """
+[[sources]]
+kind = "files"
+path = "in"
+mapping = "metar"
+"""
+
+
+def written(tmp_path: Path, text: str) -> Path:
+    file = tmp_path / "grid.toml"
+    file.write_text(text)
+    return file
+
+
+def test_a_few_lines_are_enough_and_paths_are_relative_to_the_file(tmp_path: Path) -> None:
+    settings = read_settings(written(tmp_path, MINIMAL))
+
+    grid = settings.grid.grid()
+    timing = settings.timing_of(grid)
+    assert settings.lake == str(tmp_path / "lake")
+    assert settings.checkpoint_of() == str(tmp_path / "lake.checkpoint")
+    assert settings.sources[0].path == str(tmp_path / "in")  # type: ignore[union-attr]
+    assert (timing.settle_s, timing.lateness_s, timing.max_age_s) == (60.0, 1200.0, 7200.0)
+
+
+def test_the_environment_wins_over_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SENSORGRID_SPARK__MASTER", "spark://somewhere:7077")
+    monkeypatch.setenv("SENSORGRID_TIMING__SETTLE", "2min")
+
+    settings = read_settings(written(tmp_path, MINIMAL + '[spark]\nmaster = "local[1]"\ntrigger = "5s"\n'))
+
+    assert settings.spark.master == "spark://somewhere:7077"
+    assert settings.spark.trigger == 5.0
+    assert settings.timing_of(settings.grid.grid()).settle_s == 120.0
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("lake = ", "grid.toml: found no TOML"),
+        ("[grid]\ntick = 'soon'", "grid.tick: found 'soon'.*expected a duration such as 90s"),
+        ("[grid]\nshape = [100, 64]", r"shape: found \(100, 64\), expected two powers of two"),
+        ("[gird]\ntick = 5", "gird: found {'tick': 5}"),
+        ("[gridding]\nkernel = 'spline'", "gridding.kernel: found 'spline', expected one of nearest"),
+        ("[[sources]]\nkind = 'ftp'", "sources.0: found .*'ftp'"),
+        ("[[sources]]\nkind = 'mqtt'", "topics: found .*Field required"),
+        (
+            "[quality.attributes.snow]\nstep = 1",
+            "quality.attributes.snow: found no such attribute in the grid",
+        ),
+        ("[timing]\nmax_age = 5", "timing.max_age: found 5 s, expected a tick or more"),
+        ("[quality.attributes.air_temperature]\nflat = '1 fortnight'", "expected a duration"),
+    ],
+)
+def test_a_mistake_is_told_with_file_key_found_and_expected(tmp_path: Path, text: str, message: str) -> None:
+    with pytest.raises(ValueError, match=message) as caught:
+        read_settings(written(tmp_path, text))
+
+    assert "\n" not in str(caught.value)
+
+
+def test_a_file_that_is_not_there_is_told(tmp_path: Path) -> None:
+    with pytest.raises(
+        SettingsError, match="none.toml: found no such file, expected a configuration in TOML"
+    ):
+        read_settings(tmp_path / "none.toml")
