@@ -4,7 +4,7 @@ A hold-out takes one observation away and estimates it from others. With the nea
 stands for a grid point in a gap: grid points are farther from sensors than sensors are from each other, and
 an error that is right between crowded sensors is too small out there. The covariance that predicts the
 hold-outs best, value and error together, is taken; what then remains of the stated errors' dishonesty is
-corrected by the size of the error. Sensors in crowds count less: the grid is even, the sensors are not.
+corrected by one factor. Sensors in crowds count less: the grid is even, the sensors are not.
 
 The noise of the observation is part of every residual, not of the error of the grid, and is taken out.
 """
@@ -42,10 +42,8 @@ _TRUST = 40.0
 """hold-outs that the correction of the errors must rest on to count half"""
 _LOCAL = 0.5
 """fitting it to each field gains nothing over this"""
-_ALLOWANCE = 1.03
-"""a covariance that was itself estimated makes errors look too small"""
-_ALLOWANCE_FEW = 20.0
-"""and the more so the fewer observations it was estimated from: at this number by a factor of √2"""
+_FEW = 20.0
+"""a covariance that was itself estimated makes errors look too small: at this number of observations by √2"""
 
 
 def prior(attribute: str) -> Parameters:
@@ -318,7 +316,7 @@ def _honest(found: Parameters, scored: _Scored, weight: Floats, count: float) ->
     # Where the noise is large beside the error, a residual says little about the error.
     told = float(((variance / (variance + own)) ** 2).sum())
     scale = needed ** (told / (told + _TRUST))
-    return replace(found, error_scale=float(scale * _ALLOWANCE * np.sqrt(1.0 + _ALLOWANCE_FEW / count)))
+    return replace(found, error_scale=float(scale * np.sqrt(1.0 + _FEW / count)))
 
 
 def _quantile(values: Floats, weight: Floats, share: float) -> float:

@@ -1,19 +1,17 @@
 """The neighbour check: an observation that its neighbours cannot explain is left out of the grid.
 
-Each observation is compared with what kriging makes of its nearest others. Three rules keep one bad sensor
+Each observation is compared with what kriging makes of its nearest others. Two rules keep one bad sensor
 from taking its good neighbours along:
 
 - The verdict must stand whichever one of the neighbours is left out. A good sensor beside a bad one is
   acquitted when the bad one is the one left out.
 - In each round only the worst of a neighbourhood goes; the others are heard again without it.
-- The expected error grows with the unrest among the neighbours, so where the field is rough or the
-  neighbours disagree, it takes more to be thrown out.
 
 How far a verdict reaches: in each of `ROUNDS` rounds it depends on the state of the `CANDIDATES` nearest
 observations and on how bad these are, which depends on theirs. So an observation can matter to another only
 if it is at most `REACH` steps away, each step to one of the `CANDIDATES` nearest. Nothing is taken from all
 observations at once: no mean, no scale. A region that holds a halo of that reach comes to the verdicts of
-the whole; in practice the influence ends with the first step or two.
+the whole.
 """
 
 import numpy as np
@@ -133,6 +131,8 @@ def _badness(
     systems = solve(between, distrust, observations.values[used], parameters)
     towards = covariance(separation(places, observations.positions[targets][:, None, :]), parameters)
     expected, variance = plain(systems, np.arange(len(targets)), towards, parameters)
-    variance = corrected(variance, systems.unrest, parameters)
+    # Calm neighbours narrow what is expected; restless ones do not widen it, or two bad ones would cover up
+    # for each other.
+    variance = corrected(variance, np.minimum(systems.unrest, 1.0), parameters)
     found: Floats = np.abs(observations.values[targets] - expected) / np.sqrt(variance + noise[targets])
     return found
