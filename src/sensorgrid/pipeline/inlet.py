@@ -31,7 +31,8 @@ from sensorgrid.pipeline.sources.landing_files import read_landing
 from sensorgrid.pipeline.sources.mapping import read_mapping
 from sensorgrid.pipeline.sources.stations import Stations, learn, locate, read_stations, stations_of
 from sensorgrid.pipeline.sources.synthetic import FORMAT as SYNTHETIC
-from sensorgrid.pipeline.sources.synthetic import SyntheticSettings, SyntheticSource as SyntheticDataSource
+from sensorgrid.pipeline.sources.synthetic import SyntheticSettings
+from sensorgrid.pipeline.sources.synthetic import SyntheticSource as SyntheticDataSource
 
 
 class InletError(SensorGridError, ValueError):

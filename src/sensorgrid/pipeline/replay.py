@@ -101,7 +101,7 @@ class Replayed:
             os.utime(path)  # the stream reads files in the order of their times
             path.rename(arriving / f"{step:012d}-{number:04d}.parquet")
         now = _EPOCH + timedelta(microseconds=(step + 1) * self._tick_us)
-        row = {name: None for name in _COLUMNS.names} | {"attribute": CLOCK, "event_time": now}
+        row = dict.fromkeys(_COLUMNS.names) | {"attribute": CLOCK, "event_time": now}
         hidden = arriving / f".{step:012d}"
         pq.write_table(pa.Table.from_pylist([row], schema=_COLUMNS), hidden)
         hidden.rename(arriving / f"{step:012d}-clock.parquet")
