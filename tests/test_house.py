@@ -59,7 +59,7 @@ def test_the_readme_has_two_commands_and_ci_runs_the_second() -> None:
     commands = [block.strip() for block in re.findall(r"```sh\n(.*?)```", readme, re.S)]
 
     assert len(commands) == 2
-    assert "sensorgrid explain" in commands[0]
+    assert "sensorgrid pipeline backfill examples/earth.toml" in commands[0]
     assert commands[1] in (ROOT / ".ci" / "run").read_text()
 
 

@@ -390,6 +390,8 @@ class _Watch:
         used, memory = {}, 0
         for process in [me, *me.children(recursive=True)]:
             try:
+                if process.name() == "java" and process.parent() != me and process.ppid() in used:
+                    continue  # Java about to start a tool: a moment in which its memory shows twice
                 times = process.cpu_times()
                 used[process.pid] = times.user + times.system
                 memory += process.memory_info().rss

@@ -73,7 +73,7 @@ def parse(records: DataFrame, mapping: Mapping, stations: Stations | None = None
         F.when(F.col("fault").isNull(), fields_of(mapping)).alias("fields"),
     )
     # One projection per step, so that Spark computes each text and number once: written into each other, the
-    # expressions grow beyond what Java compiles, and all is twenty times slower.
+    # expressions grow beyond what Java compiles, and all is several times slower.
     textual = fields.select("source", "raw", read_fault(mapping).alias("fault"), *text_columns(mapping))
     numeric = textual.select("*", *number_columns(mapping))
     typed = numeric.select("source", "raw", *_typed(mapping))

@@ -122,7 +122,7 @@ def flag(
         (exceeds("usual"), SUSPECT, "range"),
     ]
     # In steps, and by the number of the verdict: written into each other, these expressions become one method
-    # that is too long for Java to compile, and flagging takes twenty times as long.
+    # that is too long for Java to compile, and flagging takes several times as long.
     known = measurements.select(
         *[
             (folded(grid) if f.name == "longitude" else F.col(f.name)).alias(f.name)
