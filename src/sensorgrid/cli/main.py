@@ -160,3 +160,32 @@ def bench_pipeline(
     result = {"command": "bench pipeline", "version": __version__, "args": {"quick": quick, "seeds": seeds}}
     if write(target, result | {"machine": machine("numpy", "scipy", "pyspark", "pandas"), "rows": rows}):
         show_pipeline(console, rows)
+
+
+@bench_app.command("gridding")
+def bench_gridding(
+    json_file: JsonFile = None,
+    quick: Annotated[bool, typer.Option("--quick", help="Fewer sets and points.")] = False,
+    seeds: Annotated[str, typer.Option(metavar="A[-B]", help="Of noise and faults.")] = "1",
+    data: Annotated[
+        Path | None,
+        typer.Option(
+            "--data", help="Folder with truth-grids and stations; else SENSORGRID_DATA, ../shared/data."
+        ),
+    ] = None,
+) -> None:
+    """Real fields, sampled at real stations with noise and faults, gridded, and compared with the field.
+
+    Example: sensorgrid bench gridding --quick --json gridding.json
+    """
+    from sensorgrid.benchmarks import gridding
+    from sensorgrid.benchmarks.machine import machine
+    from sensorgrid.cli.bench_gridding import show_gridding
+
+    target, chosen = arguments.read_target(json_file), arguments.read_seeds(seeds)
+    with errors.status("reading the fields") as status:
+        rows = [row | {"seed": s} for s in chosen for row in gridding.run(quick, s, status.update, data)]
+    result = {"command": "bench gridding", "version": __version__, "args": {"quick": quick, "seeds": seeds}}
+    result |= {"machine": machine("numpy", "scipy"), "summary": gridding.summary(rows)}
+    if write(target, result | {"rows": rows}):
+        show_gridding(console, rows)

@@ -275,7 +275,10 @@ def _finish(command: str, outcome: Any, settings: Any, target: Path | None) -> N
 
 def _summary(outcome: Any) -> Table:
     total = outcome.total
-    table = Table(title=f"{outcome.batches} batches in {outcome.seconds:.1f} s", title_justify="left")
+    table = Table(
+        title=f"{outcome.batches:,} {'batch' if outcome.batches == 1 else 'batches'} in {outcome.seconds:.1f} s",
+        title_justify="left",
+    )
     table.add_column("measurements")
     table.add_column("", justify="right")
     table.add_column("of raw", justify="right")

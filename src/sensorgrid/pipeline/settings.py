@@ -4,6 +4,7 @@
 down. Secrets stand in the environment only: the file names the variable. Relative paths are relative to the file.
 """
 
+import os
 import re
 import tomllib
 from pathlib import Path
@@ -333,7 +334,7 @@ def _resolved(content: dict[str, Any], folder: Path) -> dict[str, Any]:
     """Relative paths made absolute; URIs and names of shipped mappings stay as they are."""
 
     def path(text: str) -> str:
-        return text if "://" in text or Path(text).is_absolute() else str((folder / text).absolute())
+        return text if "://" in text else os.path.abspath(folder / text)
 
     fixed = {"lake": "lake"} | content
     for key in ("lake", "checkpoint"):
