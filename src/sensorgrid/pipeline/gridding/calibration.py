@@ -36,7 +36,7 @@ _DEGREES = 5.0
 """of freedom of Student's t, as which residuals are scored: fronts are not outliers, but no Gauss either"""
 _ONE_SIGMA = 0.6827
 _SHARE_OF_SPREAD = 0.7
-_MANY = 220.0
+_MANY = 400.0
 """observations in a tick above which a choice of the covariance's shape is safe"""
 _TRUST = 40.0
 """hold-outs that the correction of the errors must rest on to count half"""
@@ -256,7 +256,7 @@ def _clearly_better(new: Floats, old: Floats, weight: Floats, observations: floa
     gain = old - new
     mean = float((share * gain).sum())
     error = np.sqrt((share**2 * (gain - mean) ** 2).sum() * len(SKIPS))
-    return bool(mean > error * max(1.0, (_MANY / observations) ** 2))
+    return bool(mean > error * max(1.0, _MANY / observations))
 
 
 def _fitted(ticks: list[Observations], start: Parameters, targets: int) -> Parameters:
