@@ -1,5 +1,6 @@
 """Run, backfill and replay on Spark: the same grids, counts that add up, and no way around the lake's rules."""
 
+import gzip
 import json
 import threading
 from dataclasses import replace
@@ -36,7 +37,10 @@ def settings_for(folder: Path, **changes: Any) -> PipelineSettings:
         "timing": {"settle": 30, "lateness": 1200, "max_age": 1500},
         "gridding": {"calibrate": False, "halo": 3e6},
         "spark": {"trigger": 0},
-        "sources": [{"kind": "files", "name": "earth", "path": "reports", "mapping": "measurements"}],
+        "sources": [
+            {"kind": "files", "name": "earth", "path": "reports", "mapping": "measurements"},
+            {"kind": "files", "name": "strangers", "path": "strange", "mapping": "plain_json"},
+        ],
     }  # fmt: skip
     return settings_of(content | changes, "test", folder)
 
@@ -49,7 +53,33 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for step in range(TICKS + 2):
         table = EARTH.reports(START_S + step * 300, START_S + (step + 1) * 300)
         pq.write_table(table, folder / "reports" / f"{step}.parquet")
+    (folder / "strange").mkdir()
+    (folder / "strange" / "lines.json").write_bytes(b"\n".join(STRANGE) + b"\n")
+    (folder / "strange" / "binary.json").write_bytes(bytes(range(128, 256)) * 20)
+    (folder / "strange" / "poisoned.json.gz").write_bytes(gzip.compress(STRANGE[0] * 1000)[:-30])
     return folder
+
+
+GOOD = {"sensor": "X1", "attribute": "air_temperature", "longitude": 10.0, "latitude": 50.0, "unit": "degC"}
+WHEN = datetime.fromtimestamp(START_S + 100, UTC).isoformat()
+STRANGE = [
+    json.dumps(GOOD | {"time": WHEN, "value": 4.5}).encode(),
+    b'{"sensor": "X2", "attribute": ',
+    b"this is no JSON",
+    json.dumps(GOOD | {"time": WHEN, "value": "warm"}).encode(),
+    json.dumps(GOOD | {"time": "yesterday", "value": 4.5}).encode(),
+    json.dumps(GOOD | {"time": WHEN, "value": 4.5, "unit": "furlong"}).encode(),
+    json.dumps(GOOD | {"time": WHEN, "value": 4.5, "longitude": -790.2, "sensor": "X3"}).encode(),
+    json.dumps(GOOD | {"time": WHEN, "value": None, "sensor": "X4"}).encode(),
+    b'{"x": "' + b"y" * 3_000_000 + b'"}',
+]
+STRANGE_DEAD = 6 + 1 + 1
+"""six lines, the binary file's only line, and the poisoned file, of which no line can be read"""
+
+
+def raw_rows(world: Path) -> int:
+    reports = sum(pq.read_metadata(path).num_rows for path in (world / "reports").glob("*.parquet"))
+    return reports + 3 + STRANGE_DEAD
 
 
 @pytest.fixture(scope="module")
@@ -67,13 +97,12 @@ def replayed(spark: SparkSession, world: Path) -> tuple[PipelineSettings, jobs.O
 def test_every_raw_row_of_a_backfill_is_counted_once(world: Path, backfilled: Any) -> None:
     settings, outcome = backfilled
 
-    raw = sum(pq.read_metadata(path).num_rows for path in (world / "reports").glob("*.parquet"))
-    assert outcome.total.raw == raw
+    assert outcome.total.raw == raw_rows(world)
     assert outcome.total.balanced
     assert outcome.unbalanced == []
     assert outcome.total.duplicate > 0
     assert outcome.total.flagged > 0
-    assert Lake(settings.lake).totals()["raw"] == raw
+    assert Lake(settings.lake).totals()["raw"] == raw_rows(world)
 
 
 def test_all_regions_have_all_ticks(backfilled: Any) -> None:
@@ -115,8 +144,7 @@ def test_the_backfill_equals_the_last_revisions_of_the_stream_bit_for_bit(
 def test_the_stream_counts_every_row_and_publishes_what_the_lake_has(world: Path, replayed: Any) -> None:
     settings, outcome = replayed
 
-    raw = sum(pq.read_metadata(path).num_rows for path in (world / "reports").glob("*.parquet"))
-    assert outcome.total.raw == raw
+    assert outcome.total.raw == raw_rows(world)
     assert outcome.unbalanced == []
     lake = Lake(settings.lake).tiles(columns=["attribute", "tick", "region", "revision"], latest=False)
     published = sorted(b.identity for b in settings.sink_of().blocks())  # type: ignore[attr-defined]
@@ -129,6 +157,19 @@ def test_a_record_of_the_year_2099_is_flagged_and_moves_nothing(backfilled: Any,
         future = letters.filter(pc.equal(letters["test"], "future"))
         assert len(future) == outcome.total.tests["future"] > 0
         assert outcome.last < datetime(2024, 1, 1, tzinfo=UTC)
+
+
+def test_what_strangers_send_ends_in_the_letters_with_its_reason_and_stops_nothing(
+    backfilled: Any, replayed: Any
+) -> None:
+    for settings, outcome in (backfilled, replayed):
+        letters = Lake(settings.lake).letters()
+        dead = letters.filter(pc.equal(letters["test"], "dead_letter"))
+        assert outcome.total.dead_letter == len(dead) == STRANGE_DEAD
+        reasons = " | ".join(sorted(dead["reason"].to_pylist()))
+        for part in ("warm", "furlong", "poisoned.json.gz", "3000009", "yesterday"):
+            assert part in reasons
+        assert pc.max(pc.binary_length(dead["raw"])).as_py() < 4200
 
 
 def test_a_second_backfill_finds_everything_there_and_writes_nothing(

@@ -4,7 +4,7 @@ import os
 import sys
 from io import TextIOWrapper
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from rich.console import Console
@@ -185,7 +185,8 @@ def bench_gridding(
     target, chosen = arguments.read_target(json_file), arguments.read_seeds(seeds)
     with errors.status("reading the fields") as status:
         rows = [row | {"seed": s} for s in chosen for row in gridding.run(quick, s, status.update, data)]
-    result = {"command": "bench gridding", "version": __version__, "args": {"quick": quick, "seeds": seeds}}
-    result |= {"machine": machine("numpy", "scipy"), "summary": gridding.summary(rows)}
+    result: dict[str, Any] = {"command": "bench gridding", "version": __version__}
+    result |= {"args": {"quick": quick, "seeds": seeds}, "machine": machine("numpy", "scipy")}
+    result["summary"] = gridding.summary(rows)
     if write(target, result | {"rows": rows}):
         show_gridding(console, rows)

@@ -276,7 +276,7 @@ class Lake:
         gone = 0
         for path in self._files(*kinds):
             day = next((p[4:] for p in PurePosixPath(path).parts if p.startswith("day=")), None)
-            if day is not None and date.fromisoformat(day) < before:
+            if day is not None and _date(day) < before:
                 self._fs()[0].delete_file(path)
                 gone += 1
         return gone
@@ -325,6 +325,14 @@ class Lake:
 
 _NO_TICK = -(1 << 62)
 _IDENTITY = ("attribute", "tick", "region", "revision")
+
+
+def _date(day: str) -> date:
+    """The day of a partition; one without a day is as young as can be."""
+    try:
+        return date.fromisoformat(day)
+    except ValueError:
+        return date.max
 
 
 def _split(table: pa.Table, keys: tuple[str, ...]) -> Iterable[tuple[tuple[str, ...], pa.Table]]:

@@ -151,6 +151,8 @@ def write_outputs(outputs: DataFrame, job: Job, batch: int) -> list[tuple[str, b
     return list(zip(found["kind"].to_pylist(), found["payload"].to_pylist(), strict=True))
 
 
+NO_DAY = "__HIVE_DEFAULT_PARTITION__"
+"""what readers of partitioned data take for null"""
 BLOCKS_TOGETHER = 2_000
 """blocks in memory at once, and in one file"""
 
@@ -189,9 +191,11 @@ def write_task(
     flush()
     if letters:
         table = pa.concat_tables(letters)
-        day = pc.coalesce(pc.strftime(table["event_time"], "%Y-%m-%d"), pa.scalar("unknown"))
-        far = pc.or_(pc.less(day, "1900"), pc.greater(day, "2100"))
-        day = pc.if_else(pc.fill_null(far, True), "unknown", day)
+        day = pc.strftime(table["event_time"], "%Y-%m-%d")
+        near = pc.and_(
+            pc.greater(day, "1900"), pc.less(day, "2100")
+        )  # dates beyond are mistakes, not folders
+        day = pc.if_else(pc.fill_null(near, False), day, NO_DAY)
         job.lake.write("letters", table.append_column("day", day), ("day",), job.writer, batch, task)
     yield _row(LEDGER, json.dumps(ledger.to_dict()).encode())
 

@@ -172,7 +172,7 @@ def records_of(path: str, mapping: Mapping, source: str) -> Iterator[pa.RecordBa
         for piece in rows:
             yield _batch(piece, source)
     except Exception as fault:  # whatever the file made a library do, the stream goes on
-        yield _batch([Letter(path, None, f"file cannot be read further: {_said(fault)}")], source)
+        yield _batch([Letter(path, None, f"file cannot be read further: {_said(fault)} ({path})")], source)
 
 
 def measurements_of(path: str, source: str) -> Iterator[pa.RecordBatch]:
@@ -283,7 +283,7 @@ def _text_rows(path: str, mapping: Mapping) -> Iterator[list[Letter]]:
                     return
                 continue
             if isinstance(piece, Broken):
-                yield [Letter(path, _shown(piece.rest), f"file breaks off: {_said(piece.fault)}")]
+                yield [Letter(path, _shown(piece.rest), f"file breaks off: {_said(piece.fault)} ({path})")]
                 return
             lines = [line.rstrip(b"\r") for line in piece]
             if first and lines:
@@ -293,7 +293,7 @@ def _text_rows(path: str, mapping: Mapping) -> Iterator[list[Letter]]:
             if headed and lines:
                 order, fault = _order(lines.pop(0), mapping)
                 if fault:
-                    yield [Letter(path, None, fault)]
+                    yield [Letter(path, None, f"{fault} ({path})")]
                     return
                 headed = False
             if lines:
