@@ -32,6 +32,8 @@ from sensorgrid.pipeline.settings import PipelineSettings
 from sensorgrid.pipeline.stages import Job, sum_up, write_outputs
 
 CHECKPOINT_FORMAT = 1
+STOP_S = 30.0
+"""how long a micro-batch may go on when the job is asked to stop"""
 STARTS = 3
 """how often the start of a stream is tried: a Python worker has ten seconds to call back, and a busy machine
 can miss that"""
@@ -204,7 +206,7 @@ def run(
             stop.wait(0.2)
         fault = query.exception()
     finally:
-        _end(query)
+        _end(query, heard)
     heard.turn()
     outcome.seconds = time.monotonic() - begin
     if fault is not None:
@@ -296,11 +298,15 @@ def _is_slow_start(fault: Exception | None) -> bool:
     return "connect back" in text or "Python worker failed" in text or "timed out" in text.lower()
 
 
-def _end(query: Any) -> None:
-    """Stop between two micro-batches where possible: cutting one short is safe, but says so at length."""
-    deadline = time.monotonic() + 30
+def _end(query: Any, heard: "_Ears") -> None:
+    """Stop after the micro-batch that is running, if it does not take too long; cutting one short is safe, too."""
+    heard.turn()
+    done, deadline = heard.batches, time.monotonic() + STOP_S
     while query.isActive and query.status["isTriggerActive"] and time.monotonic() < deadline:
         time.sleep(0.02)
+        heard.turn()
+        if heard.batches > done:
+            break
     query.stop()
 
 
@@ -316,6 +322,11 @@ class _Ears:
     def __init__(self, job: Job, outcome: Outcome, listen: Listener) -> None:
         self._job, self._outcome, self._listen = job, outcome, listen
         self._next = job.lake.last_batch(job.writer) + 1
+
+    @property
+    def batches(self) -> int:
+        """How many batches there have been, from the very beginning."""
+        return self._next
 
     def turn(self) -> None:
         """Take in what is new."""
