@@ -36,6 +36,8 @@ REACH = 2 * ROUNDS
 """steps from neighbour to neighbour after which an observation cannot matter any more"""
 TOLERANCE = 5.0
 """expected errors by which an observation may differ"""
+AGREEMENT = 4.0
+"""errors of observation by which it may differ from each of its neighbours without being looked at"""
 OBSERVATIONS_MIN = 5
 """with fewer nobody can say who is wrong"""
 
@@ -60,28 +62,42 @@ def reject_outliers(observations: Observations, parameters: Parameters) -> Bools
     rejected = np.zeros(count, np.bool_)
     if count < OBSERVATIONS_MIN:
         return rejected
-    others = _others(observations.positions, min(CANDIDATES, count - 1))
+    tree = cKDTree(observations.positions)
     noise = noise_variance(observations, parameters)
+    everyone = np.arange(count)
+    used = _others(tree, everyone, min(USED, count - 1))
     badness = np.zeros(count)
-    heard = np.arange(count)
+    heard = np.flatnonzero(~_agreeing(observations.values, used, noise))
     for _ in range(ROUNDS):
-        used = _unrejected(others[heard], rejected)
-        badness[heard] = _confirmed_badness(observations, noise, heard, used, rejected, parameters)
-        badness[rejected] = 0.0
-        worst_nearby = badness[others].max(axis=1)
-        thrown = (badness > TOLERANCE) & (badness >= worst_nearby)
-        if not thrown.any():
+        badness[heard] = _confirmed_badness(observations, noise, heard, used[heard], rejected, parameters)
+        suspects = np.flatnonzero(badness > TOLERANCE)
+        if not len(suspects):
             break
-        rejected |= thrown
-        heard = np.flatnonzero(thrown[others].any(axis=1) & ~rejected)
-        badness[rejected] = 0.0
+        nearby = _others(tree, suspects, min(CANDIDATES, count - 1))
+        worst = suspects[badness[suspects] >= badness[nearby].max(axis=1)]
+        rejected[worst], badness[worst] = True, 0.0
+        # Only whose own neighbours have gone is heard again: for all others nothing has changed.
+        heard = np.flatnonzero(rejected[used].any(axis=1) & ~rejected)
+        if not len(heard):
+            break
+        used[heard] = _unrejected(_others(tree, heard, min(CANDIDATES, count - 1)), rejected)
     return rejected
 
 
-def _others(positions: Floats, count: int) -> Indices:
-    """(n, count) nearest others of each observation, nearest first."""
-    index = cKDTree(positions).query(positions, k=np.arange(1, count + 2))[1]
-    itself = index == np.arange(len(positions))[:, None]
+def _agreeing(values: Floats, used: Indices, noise: Floats) -> Bools:
+    """Those that differ from none of their neighbours by more than errors of observation explain.
+
+    Nothing made of these neighbours contradicts them. Most observations are such, and cost no further thought.
+    """
+    farthest = np.abs(values[used] - values[:, None]).max(axis=1)
+    agree: Bools = farthest <= AGREEMENT * np.sqrt(noise)
+    return agree
+
+
+def _others(tree: cKDTree, which: Indices, count: int) -> Indices:
+    """(w, count) nearest others of some observations, nearest first."""
+    index = tree.query(tree.data[which], k=np.arange(1, count + 2))[1]
+    itself = index == which[:, None]
     # Where several stand at one place, an observation need not be its own first neighbour, or be found at all.
     order = np.argsort(itself, axis=1, kind="stable")[:, :count]
     return np.take_along_axis(index, order, axis=1).astype(np.int64)
