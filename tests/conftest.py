@@ -12,4 +12,5 @@ settings.load_profile("sensorgrid")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--long", action="store_true", help="also what takes long: all real data in full")
     parser.addoption("--kills", type=int, default=2, help="how often the recovery test kills the driver (2)")

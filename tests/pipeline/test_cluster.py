@@ -172,7 +172,7 @@ def check(folder: Path, result: dict[str, Any]) -> None:
         assert result[job]["unbalanced"] == []
     lake = read_settings(folder / "grid.toml").lake
     columns = ["attribute", "tick", "region", "values", "error"]
-    filled, streamed = (Lake(root).tiles(columns=columns) for root in (f"{lake}.filled", lake))
+    filled, streamed = (Lake(root).tiles(columns=columns) for root in (f"{lake}.filled", f"{lake}.replay"))
     last = max(filled["tick"].to_pylist())
     assert streamed.filter(streamed["tick"].to_numpy() <= last).equals(filled)
 

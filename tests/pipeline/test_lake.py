@@ -14,6 +14,7 @@ from pyspark.sql import SparkSession
 from sensorgrid.model.grid import Grid
 from sensorgrid.pipeline.gridding.measurements import Measurements, empty
 from sensorgrid.pipeline.lake import Lake, LakeError
+from sensorgrid.pipeline.ledger import Ledger
 from sensorgrid.pipeline.publish import LoopbackSink
 from sensorgrid.pipeline.tiles import Block, Identity, table_of
 
@@ -36,7 +37,8 @@ def block(tick: int, region: str = "00", revision: int = 0, value: float = 280.0
 
 def write(lake: Lake, batch: int, *blocks: Block, writer: str = "streamx", task: int = 0) -> None:
     lake.write("tiles", table_of(blocks, GRID), ("attribute", "day"), writer, batch, task)
-    lake.write_ledger(writer, batch, {"batch": batch, "newest": max(b.identity.tick for b in blocks)})
+    ledger = Ledger(raw=batch, used=batch, blocks=len(blocks), newest=max(b.identity.tick for b in blocks))
+    lake.write_ledger(writer, batch, {"batch": batch} | ledger.to_dict())
 
 
 @pytest.fixture
@@ -97,11 +99,18 @@ def test_joining_files_keeps_every_row_and_leaves_batches_that_may_come_again(la
         write(lake, batch, block(FIRST + batch % 5, revision=batch))
     before = lake.tiles(latest=False)
 
+    total = lake.totals()
+
     fewer = lake.compact(keep_batches=20)
 
-    assert fewer == 9
+    assert fewer == 9 + 9  # tiles and ledgers
     assert lake.tiles(latest=False).equals(before)
-    assert lake.drop_from("streamx", 10) == 20 + 20  # tiles and ledgers
+    assert lake.totals() == total
+    assert lake.last_batch("streamx") == 29
+    assert lake.compact(keep_batches=15) == 5 + 5
+    assert lake.totals() == total
+    assert len(list(lake.ledgers())) == 15 + 2  # a line for each turn
+    assert lake.drop_from("streamx", 15) == 15 + 15
 
 
 @pytest.mark.parametrize("step", ["before the rename", "after the rename", "after some were removed"])
@@ -112,6 +121,7 @@ def test_a_compaction_that_was_cut_short_is_finished_by_the_next_one(
         write(lake, batch, block(FIRST, revision=batch))
     before = lake.tiles(latest=False)
     monkeypatch.setattr(Lake, "_finish_compaction", lambda _: None)
+    monkeypatch.setattr(Lake, "_join_ledgers", lambda *_: 0)
     lake.compact(keep_batches=0)
     monkeypatch.undo()
     intent = json.loads(Path(lake.path("compaction.json")).read_text())
@@ -146,11 +156,11 @@ def test_a_lake_of_another_format_or_a_folder_of_something_else_is_refused(tmp_p
     newer = Lake(str(tmp_path / "newer")).create()
     Path(newer.path("lake.json")).write_text('{"format": 99}')
 
-    with pytest.raises(LakeError, match="found other files and no lake.json, expected a lake or nothing"):
+    with pytest.raises(LakeError, match=r"found other files and no lake.json, expected a lake or nothing"):
         Lake(str(other)).create()
     with pytest.raises(LakeError, match="found format 99, expected 1"):
         newer.create()
-    with pytest.raises(LakeError, match="found no lake.json, expected a lake"):
+    with pytest.raises(LakeError, match=r"found no lake.json, expected a lake"):
         Lake(str(tmp_path / "none")).check()
 
 
@@ -168,6 +178,6 @@ def test_a_block_comes_back_as_it_went_and_a_sink_keeps_it_once(tmp_path: Path) 
 
 def test_an_empty_lake_answers_every_question(lake: Lake) -> None:
     assert len(lake.tiles()) == len(lake.letters()) == len(lake.sensors()) == 0
-    assert lake.totals() == {}
+    assert lake.totals() == Ledger()
     assert lake.compact() == 0
     assert len(empty()) == 0

@@ -1,16 +1,22 @@
 """Real feeds, as dirty as they were published: pandas counts what must come out."""
 
+from datetime import datetime, timedelta
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
+import pyarrow.compute as pc
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from sensorgrid.model.grid import Grid
+from sensorgrid.pipeline import jobs
 from sensorgrid.pipeline.attributes import KNOWN
 from sensorgrid.pipeline.ingest import canonical
+from sensorgrid.pipeline.lake import Lake
 from sensorgrid.pipeline.quality import flag
+from sensorgrid.pipeline.settings import settings_of
 from sensorgrid.pipeline.sources.files import read_files
 from sensorgrid.pipeline.sources.mapping import read_mapping
 from sensorgrid.pipeline.sources.stations import learn, locate, read_stations
@@ -189,3 +195,61 @@ def test_american_units_and_padded_fields_of_asos_are_understood(spark: SparkSes
     humid = rows[rows["attribute"] == "relative_humidity"]["value"]
     assert humid.sum() == pytest.approx(source["relh"].sum() / 100)
     assert rows["event_time"].min() == pd.Timestamp("1993-03-12 06:00", tz=rows["event_time"].dt.tz)
+
+
+# From real files to grids: what `sensorgrid pipeline backfill` does.
+
+SETS = {
+    "sao": ("sao-1995-03-18/reports.csv.gz", None, 47_468 * 5, (-130, 20, -60, 60), "1995-03-18T12:00Z"),
+    "metar": ("metar-global-2022-10/metars.csv.gz", None, 33_721 * 5, (-180, -90, 180, 90), "2022-10-22T22:00Z"),
+    "buoy": (
+        "buoys-2013-05/obs.csv.gz", "buoys-2013-05/stations.csv", 201_362 * 7, (-180, -90, 180, 90),
+        "2013-05-04T12:00Z",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", SETS)
+def test_a_backfill_of_real_reports_adds_up_and_looks_like_weather(
+    spark: SparkSession, tmp_path: Path, name: str, request: pytest.FixtureRequest
+) -> None:
+    if name == "buoy" and not request.config.getoption("--long"):
+        pytest.skip("a million and a half measurements: only with --long")
+    file, stations, raw, extent, moment = SETS[name]
+    source = {"kind": "files", "path": str(DATA / file), "mapping": name, "learn_stations": name == "sao"}
+    if stations is not None:
+        source["stations"] = str(DATA / stations)
+    content = {
+        "grid": {
+            "extent": extent, "shape": [64, 32], "tick": 3600, "resolution_bits": 1, "region_digits": 2,
+            "attributes": ["air_temperature", "eastward_wind", "northward_wind"],
+        },
+        "timing": {"max_age": "3h"},
+        "gridding": {"kernel": "inverse_distance"},
+        "sources": [source],
+    }  # fmt: skip
+    settings = settings_of(content, name, tmp_path)
+    first = datetime.fromisoformat(moment)
+
+    outcome = jobs.backfill(spark, settings, first=first, until=first + timedelta(hours=3))
+
+    total, lake = outcome.total, Lake(settings.lake)
+    assert total.raw == raw
+    assert total.balanced
+    tiles = lake.tiles(attribute="air_temperature")
+    assert len(tiles) == 3 * 4
+    values = pc.list_flatten(tiles["values"]).to_numpy()
+    assert np.isfinite(values).all()
+    assert 220 < values.min() < 275 < 285 < values.max() < 325
+    assert values.std() > 3
+    wind = pc.list_flatten(lake.tiles(attribute="eastward_wind")["values"]).to_numpy()
+    assert 0.5 < np.abs(wind).mean() < 12
+    if name == "sao":
+        names = set(lake.sensors()["sensor"].to_pylist())
+        assert "PHX" in names
+        assert "KPHX" not in names
+        letters = lake.letters().to_pylist()
+        assert any(r["test"] == "range" and r["value"] > 670 for r in letters)  # 406 °C
+        assert any(r["sensor"] == "WUY" and r["test"] == "position" for r in letters)
+        assert total.duplicate > 9_000
+        assert total.tests["conflict"] > 0

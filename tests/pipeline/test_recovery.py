@@ -14,7 +14,6 @@ from pathlib import Path
 import pytest
 
 from sensorgrid.pipeline.lake import Lake
-from sensorgrid.pipeline.ledger import Ledger
 from sensorgrid.pipeline.publish import LoopbackSink
 from sensorgrid.pipeline.settings import PipelineSettings, SyntheticSource, read_settings
 from sensorgrid.pipeline.sources.synthetic import SyntheticSettings
@@ -128,9 +127,7 @@ def check_lake(config: Path) -> None:
     ledgers = list(lake.ledgers())
     assert [counts["batch"] for counts in ledgers] == list(range(len(ledgers)))
     assert all(counts["balanced"] for counts in ledgers)
-    total = Ledger()
-    for counts in ledgers:
-        total.merge(Ledger.from_dict(counts))
+    total = lake.totals()
     assert total.raw == rows_sent(settings, len(ledgers) - 1)
     assert total.balanced
 

@@ -10,7 +10,6 @@ from rich.table import Table
 from sensorgrid.model.grid import Grid
 from sensorgrid.pipeline.jobs import Report
 from sensorgrid.pipeline.lake import Lake
-from sensorgrid.pipeline.ledger import Ledger
 
 REASONS = 12
 """so many kinds of refusal are listed"""
@@ -30,9 +29,6 @@ def line_of(report: Report) -> str:
 
 def lake_facts(lake: Lake, grid: Grid) -> dict[str, Any]:
     """What a lake holds, as plain values."""
-    total = Ledger()
-    for counts in lake.ledgers():
-        total.merge(Ledger.from_dict(counts))
     tiles = lake.tiles(columns=["attribute", "tick", "region", "revision"])
     per_attribute = []
     for name in sorted(set(tiles["attribute"].to_pylist())):
@@ -50,7 +46,7 @@ def lake_facts(lake: Lake, grid: Grid) -> dict[str, Any]:
         )
     return {
         "lake": lake.root,
-        "counts": total.to_dict(),
+        "counts": lake.totals().to_dict(),
         "attributes": per_attribute,
         "sensors": len(lake.sensors()),
         "refused": _refused(lake.letters()),

@@ -85,10 +85,12 @@ def _open(session: SparkSession, source: AnySource, streaming: bool) -> DataFram
             return locate(read, learn(read, mapping.aliases))
         return read
     if isinstance(source, MqttSource):
-        Path(source.landing).mkdir(parents=True, exist_ok=True)
-        return parse(
-            read_landing(session, source.landing, source=name, streaming=streaming), mapping, stations
+        landing = source.landing or "landing"
+        Path(landing).mkdir(parents=True, exist_ok=True)
+        records = read_landing(
+            session, landing, source=name, streaming=streaming, max_files_per_trigger=source.max_files
         )
+        return parse(records, mapping, stations)
     if isinstance(source, NatsSource):
         if not streaming:
             raise InletError(
@@ -97,7 +99,14 @@ def _open(session: SparkSession, source: AnySource, streaming: bool) -> DataFram
         from sensorgrid.pipeline.sources.nats import NatsSource as NatsDataSource
 
         session.dataSource.register(NatsDataSource)
-        options = {"servers": source.servers, "stream": source.stream, "source": name} | source.options
+        # All that waits is read at once: the clock goes on with the first micro-batch after an outage.
+        options = {
+            "servers": source.servers,
+            "stream": source.stream,
+            "source": name,
+            "max_messages": "10000000",
+        }
+        options |= source.options
         if source.subject:
             options["subject"] = source.subject
         return parse(
@@ -105,6 +114,10 @@ def _open(session: SparkSession, source: AnySource, streaming: bool) -> DataFram
         )
     assert isinstance(source, KafkaSource)
     kafka: Any = {"servers": source.servers, "topics": source.topics} | source.options
+    unknown = sorted(set(kafka) - set(KafkaSettings.__dataclass_fields__))
+    if unknown:
+        known = ", ".join(sorted(set(KafkaSettings.__dataclass_fields__) - {"servers", "topics"}))
+        raise InletError(f"source {name}: options: found {', '.join(unknown)}, expected some of {known}")
     return parse(
         read_kafka(session, KafkaSettings(**kafka), source=name, streaming=streaming), mapping, stations
     )
@@ -113,8 +126,9 @@ def _open(session: SparkSession, source: AnySource, streaming: bool) -> DataFram
 def _files(
     session: SparkSession, source: FileSource, mapping: Mapping, streaming: bool, stations: Stations | None
 ) -> DataFrame:
-    if streaming and "://" not in source.path:
-        Path(source.path).mkdir(parents=True, exist_ok=True)
+    path = Path(source.path)
+    if streaming and "://" not in source.path and not set(source.path) & set("*?[{") and not path.suffix:
+        path.mkdir(parents=True, exist_ok=True)  # a folder to which files will come
     return read_files(
         session, source.path, mapping, source=name_of(source), streaming=streaming,
         max_files_per_trigger=source.max_files, stations=stations,

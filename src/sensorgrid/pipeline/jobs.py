@@ -9,14 +9,12 @@ import shutil
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Protocol
 from uuid import uuid4
 
-import pyarrow as pa
-import pyarrow.compute as pc
 from pyspark.sql import DataFrame, SparkSession
 
 from sensorgrid.model.errors import SensorGridError
@@ -24,12 +22,11 @@ from sensorgrid.model.grid import Grid
 from sensorgrid.pipeline import backfill as fill
 from sensorgrid.pipeline import inlet, planning, stream
 from sensorgrid.pipeline.gridding.groups import groups_of
-from sensorgrid.pipeline.lake import Lake
+from sensorgrid.pipeline.lake import Folder, Lake
 from sensorgrid.pipeline.ledger import Ledger
-from sensorgrid.pipeline.packing import SENSOR
-from sensorgrid.pipeline.plan import Plan, PlanError, RecipeEntry
+from sensorgrid.pipeline.plan import Plan, PlanError
 from sensorgrid.pipeline.settings import PipelineSettings
-from sensorgrid.pipeline.stages import Job, sum_up, write_outputs
+from sensorgrid.pipeline.stages import Job, known_sensors, sum_up, unheard, write_outputs
 
 CHECKPOINT_FORMAT = 1
 STOP_S = 30.0
@@ -114,16 +111,18 @@ def backfill(
     grid = job.grid
     say("reading the sources")
     flagged = inlet.flagged(session, settings, grid, streaming=False)
-    seen = planning.look(flagged)
+    seen = planning.look(flagged, grid)
     span = _span(grid, seen, first, until)
+    if job.lake.streamed():
+        span = _before_stream(job, span)
     plan = _fitting(job.lake.plan(), settings, grid)
     if plan is None:
         say("fitting halos and parameters")
         rows = (
             planning.sample(flagged, grid, seen) if seen is not None and settings.gridding.calibrate else None
         )
-        x, y = (seen.x, seen.y) if seen is not None else inlet.known_positions(settings)
-        plan = planning.first_plan(grid, settings.gridding, span.first, x, y, rows)
+        positions = seen.positions if seen is not None else _known(settings, grid)
+        plan = planning.first_plan(grid, settings.gridding, span.first, positions, rows)
     job.lake.save_plan(plan)
     outcome = Outcome(notes=_notes(plan), first=grid.time_of(span.first), last=grid.time_of(span.last))
     ticks = span.last - span.first + 1
@@ -137,7 +136,9 @@ def backfill(
 def write_backfill(flagged: DataFrame, job: Job, plan: Plan, span: fill.Span, outcome: Outcome) -> None:
     """Grid and write all ticks of a span: one Spark job."""
     ledger, sensors = sum_up(write_outputs(fill.grids(flagged, job, plan, span), job, 0))
-    _write_sensors(job, 0, sensors, set(job.lake.sensors()["number"].to_pylist()))
+    fresh = unheard(sensors, known_sensors(job.lake))
+    if len(fresh):
+        job.lake.write("sensors", fresh, (), job.writer, 0, 0)
     job.lake.write_ledger(job.writer, 0, {"batch": 0} | ledger.to_dict())
     outcome.total, outcome.batches = ledger, 1
     if not ledger.balanced:
@@ -216,7 +217,7 @@ def run(
 
 def _prepare(settings: PipelineSettings, now_us: int, say: Say, outcome: Outcome, given: Plan | None) -> Job:
     """Lake, plan and checkpoint, made or found to fit each other."""
-    checkpoint = Path(settings.checkpoint_of())
+    checkpoint = settings.checkpoint_of()
     identity = _read_checkpoint(checkpoint)
     lake = Lake(settings.lake).create()
     job = job_of(settings, f"stream{identity['id'] if identity else uuid4().hex[:12]}", lake)
@@ -230,13 +231,11 @@ def _prepare(settings: PipelineSettings, now_us: int, say: Say, outcome: Outcome
         start = max(planning.first_tick(grid, job.timing, now_us), lake.newest_tick() + 1)
         plan = plan or given
         if plan is None:
-            x, y = inlet.known_positions(settings)
-            plan = planning.first_plan(grid, settings.gridding, start, x, y)
+            plan = planning.first_plan(grid, settings.gridding, start, _known(settings, grid))
         plan = replace(plan, start_tick=start)
-        checkpoint.mkdir(parents=True, exist_ok=True)
         lake.save_plan(plan)
         text = json.dumps({"format": CHECKPOINT_FORMAT, "id": job.writer.removeprefix("stream")})
-        (checkpoint / "sensorgrid.json").write_text(text)
+        Folder(checkpoint).write_text("sensorgrid.json", text)
     lake.save_plan(plan)
     outcome.notes += _notes(plan)
     outcome.first = grid.time_of(plan.start_tick)
@@ -245,18 +244,18 @@ def _prepare(settings: PipelineSettings, now_us: int, say: Say, outcome: Outcome
     return job
 
 
-def _read_checkpoint(folder: Path) -> dict[str, Any] | None:
-    file = folder / "sensorgrid.json"
-    if not file.exists():
-        if folder.exists() and any(folder.iterdir()):
+def _read_checkpoint(root: str) -> dict[str, Any] | None:
+    text = Folder(root).read_text("sensorgrid.json")
+    if text is None:
+        if not Folder(root).is_empty():
             raise JobError(
-                f"checkpoint {folder}: found files that are not ours, expected an empty or new folder"
+                f"checkpoint {root}: found files that are not ours, expected an empty or new folder"
             )
         return None
-    found: dict[str, Any] = json.loads(file.read_text())
+    found: dict[str, Any] = json.loads(text)
     if found.get("format") != CHECKPOINT_FORMAT:
         raise JobError(
-            f"checkpoint {folder}: found format {found.get('format')}, expected {CHECKPOINT_FORMAT}; start with a new"
+            f"checkpoint {root}: found format {found.get('format')}, expected {CHECKPOINT_FORMAT}; start with a new"
             " checkpoint, and fill the gap with `sensorgrid pipeline backfill`"
         )
     return found
@@ -350,23 +349,30 @@ class _Housekeeping:
         self._settings, self._job, self._outcome, self._say = settings, job, outcome, say
         self._compacted = time.monotonic()
         self._fitted: int | None = None
+        self._seen: datetime | None = None
 
     def turn(self) -> None:
         """Do what is due."""
         if time.monotonic() - self._compacted >= self._settings.retention.compact_every:
             self._compacted = time.monotonic()
-            tidy(self._settings)
-        gridding, grid = self._settings.gridding, self._job.grid
-        if self._outcome.last is None or not gridding.calibrate:
+            try:
+                tidy(self._settings)
+            except (OSError, SensorGridError) as error:  # the grids go on, whatever is wrong with old files
+                self._say(f"housekeeping: {error}")
             return
-        newest = grid.tick_at(self._outcome.last)
-        every = max(1, round(gridding.calibrate_every / grid.tick))
+        gridding, grid, last = self._settings.gridding, self._job.grid, self._outcome.last
+        if last is None or last == self._seen:
+            return
+        self._seen, newest = last, grid.tick_at(last)
         plan = self._job.plan()
+        every = max(1, round(gridding.calibrate_every / grid.tick))
         due = plan.start_tick + 3 if self._fitted is None else self._fitted + every
         if newest < due:
             return
         self._fitted = newest
-        fresh = planning.refreshed(plan, self._job.lake, gridding, newest)
+        # Rows may be ahead by what clocks are allowed; a minute is for the fit and for whoever writes it down.
+        ahead_s = 60 + self._job.timing.settle_s + self._settings.quality.future
+        fresh = planning.refreshed(plan, self._job.lake, gridding, newest, ahead_s)
         if fresh != plan:
             self._job.lake.save_plan(fresh)
             for note in dict.fromkeys(n for n in _notes(fresh) if n not in _notes(plan)):
@@ -387,8 +393,13 @@ def tidy(settings: PipelineSettings) -> dict[str, int]:
             before = datetime.fromtimestamp(today.timestamp() - keep_s, UTC).date()
             gone[kind] = lake.expire(before, (kind,))
     if kept.landing is not None:
-        folders = [Path(s.landing) for s in settings.sources if isinstance(s, MqttSource)]
-        gone["landing"] = sum(expire_landing(folder, kept.landing) for folder in folders if folder.is_dir())
+        folders = [Path(s.landing) for s in settings.sources if isinstance(s, MqttSource) and s.landing]
+        read_s = lake.written_s() - 3600  # what came before has been read: the stream has gone on since
+        gone["landing"] = sum(
+            expire_landing(folder, kept.landing, processed_before_s=read_s)
+            for folder in folders
+            if folder.is_dir()
+        )
     return gone
 
 
@@ -423,56 +434,84 @@ def replay(
     listen: Listener = _quiet,
     say: Say = _quiet,
 ) -> Outcome:
-    """Feed what lies in the sources to the stream as if it arrived now, `speed` times as fast as it was."""
+    """Feed what lies in the sources to the stream as if it arrived now, `speed` times as fast as it was.
+
+    The grids go to a lake of their own, beside the configuration's (``lake.replay``), made anew each time.
+    """
     from sensorgrid.pipeline.replay import Replayed
 
+    settings = replay_settings(settings)
     grid = settings.grid.grid()
     say("reading the sources")
     rows = inlet.measurements(session, settings, streaming=False)
     flagged = inlet.check(rows, settings, grid)
-    seen = planning.look(flagged)
+    seen = planning.look(flagged, grid)
     span = _span(grid, seen, first, until)
     plan = None
-    if Lake(settings.lake).plan() is None and seen is not None:
+    if seen is not None:
         sample = planning.sample(flagged, grid, seen) if settings.gridding.calibrate else None
-        plan = planning.first_plan(grid, settings.gridding, span.first, seen.x, seen.y, sample)
-    folder = Path(settings.checkpoint_of() + ".replay")
+        plan = planning.first_plan(grid, settings.gridding, span.first, seen.positions, sample)
+    folder = Path(settings.checkpoint_of() + ".arriving")
+    for old in (settings.lake, settings.checkpoint_of(), folder):
+        shutil.rmtree(old, ignore_errors=True)
     feed = Replayed(folder, grid, settings.timing_of(grid), span.first, span.last, speed)
     try:
         feed.prepare(rows)
         return run(session, settings, stop, feed=feed, listen=listen, say=say, plan=plan)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
+        shutil.rmtree(settings.checkpoint_of(), ignore_errors=True)
+
+
+def replay_settings(settings: PipelineSettings) -> PipelineSettings:
+    """The configuration of a replay: the same, with a lake of its own."""
+    if "://" in settings.lake:
+        raise JobError(f"replay: found the lake {settings.lake}, expected a folder")
+    return settings.model_copy(update={"lake": settings.lake.rstrip("/") + ".replay", "checkpoint": None})
 
 
 def _notes(plan: Plan) -> list[str]:
     latest = {e.group: e for e in plan.recipes}
-    halo = plan.halos[-1]
-    widths = sorted(w / 1000 for w in halo.width_m)
-    notes = [f"halos: {widths[0]:,.0f} to {widths[-1]:,.0f} km ({halo.why})"]
-    return notes + [f"{group}: {entry.why}" for group, entry in latest.items()]
+    notes = []
+    for group, entry in latest.items():
+        halo = plan.halos_of(group)[-1]
+        widths = sorted(w / 1000 for w in halo.width_m)
+        notes.append(f"{group}: {entry.why}; halos of {widths[0]:,.3g} to {widths[-1]:,.3g} km ({halo.why})")
+    return notes
 
 
 def _fitting(plan: Plan | None, settings: PipelineSettings, grid: Grid) -> Plan | None:
     """The lake's plan if it is for this grid; attributes may be added, and keep their history."""
     if plan is None or plan.grid == grid:
         return plan
-    if replace(plan.grid, attributes=grid.attributes) != grid:
+    before, now = ({k: v for k, v in asdict(g).items() if k != "attributes"} for g in (plan.grid, grid))
+    if before != now:
+        other = {k: v for k, v in before.items() if v != now[k]}
         raise PlanError(
-            f"lake {settings.lake}: found a plan for another grid ({plan.grid.shape}, tick {plan.grid.tick:g} s),"
-            f" expected {grid.shape}, tick {grid.tick:g} s; another grid needs another lake"
+            f"lake {settings.lake}: found a plan for another grid ({other}), expected"
+            f" { ({k: now[k] for k in other}) }; another grid needs another lake"
         )
     known = {e.group for e in plan.recipes}
     plan = replace(plan, grid=grid)
-    fresh = planning.first_plan(grid, settings.gridding, plan.start_tick, *inlet.known_positions(settings))
+    fresh = planning.first_plan(grid, settings.gridding, plan.start_tick, _known(settings, grid))
     for group in groups_of(grid.attributes):
         if group.name not in known:
             (entry,) = (e for e in fresh.recipes if e.group == group.name)
-            plan = plan.with_recipe(RecipeEntry(entry.from_tick, group.name, entry.recipe, entry.why))
+            plan = plan.with_recipe(entry).with_halos(*fresh.halos_of(group.name))
     return plan
 
 
-def _write_sensors(job: Job, batch: int, sensors: pa.Table, known: set[int]) -> None:
-    fresh = pa.array([n not in known for n in sensors["number"].to_pylist()], pa.bool_())
-    if pc.any(fresh).as_py():
-        job.lake.write("sensors", sensors.filter(fresh).cast(SENSOR), (), job.writer, batch, 0)
+def _known(settings: PipelineSettings, grid: Grid) -> planning.Positions:
+    return planning.for_all_groups(grid, *inlet.known_positions(settings))
+
+
+def _before_stream(job: Job, span: fill.Span) -> fill.Span:
+    """Only ticks that the lake's stream has closed, or never had: it alone publishes the others."""
+    late = -(-round(job.timing.lateness_s * 1e6) // round(job.grid.tick * 1e6))
+    last = job.lake.newest_tick() - late - 1
+    if last < span.first:
+        raise JobError(
+            f"backfill: found ticks from {job.grid.time_of(span.first).isoformat()} on, expected some before"
+            f" {job.grid.time_of(last).isoformat()}: later ones are still the stream's"
+        )
+    return fill.Span(span.first, min(span.last, last))

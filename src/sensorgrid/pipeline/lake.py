@@ -15,9 +15,11 @@ own files and no others. Files appear whole: they are written under a name that 
 and then renamed. pandas, DuckDB and Spark read `tiles` as a partitioned data set, without our code.
 """
 
+import fcntl
 import json
 import os
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from pathlib import PurePosixPath
@@ -31,6 +33,7 @@ import pyarrow.fs as pafs
 import pyarrow.parquet as pq
 
 from sensorgrid.model.errors import SensorGridError
+from sensorgrid.pipeline.ledger import Ledger
 from sensorgrid.pipeline.plan import Plan, plan_from_json
 
 FORMAT = 1
@@ -44,8 +47,8 @@ class LakeError(SensorGridError, RuntimeError):
 
 
 @dataclass(frozen=True)
-class Lake:
-    """A lake at a path or URI (``s3://…``, ``hdfs://…``); opens nothing until it is used, and pickles."""
+class Folder:
+    """A folder by path or URI (``s3://…``, ``hdfs://…``); opens nothing until it is used, and pickles."""
 
     root: str
 
@@ -56,25 +59,54 @@ class Lake:
         return pafs.LocalFileSystem(), os.path.abspath(self.root)
 
     def path(self, *parts: str) -> str:
-        """A path inside the lake, for its file system."""
+        """A path inside the folder, for its file system."""
         return str(PurePosixPath(self._fs()[1], *parts))
+
+    def is_empty(self) -> bool:
+        """Whether nothing is there, or not even the folder."""
+        selector = pafs.FileSelector(self.path(), allow_not_found=True)
+        return not self._fs()[0].get_file_info(selector)
+
+    def read_text(self, name: str) -> str | None:
+        """A small file, if it is there."""
+        files = self._fs()[0]
+        try:
+            with files.open_input_stream(self.path(name)) as file:
+                return str(file.read().decode())
+        except FileNotFoundError:
+            return None
+
+    def write_text(self, name: str, text: str) -> None:
+        """A small file, at once: readers see the old or the new one."""
+        files = self._fs()[0]
+        target = PurePosixPath(self.path(name))
+        files.create_dir(str(target.parent), recursive=True)
+        fresh = f"{target.parent}/.{target.name}.{uuid4().hex}"
+        with files.open_output_stream(fresh) as out:
+            out.write(text.encode())
+        files.move(fresh, str(target))
+
+
+@dataclass(frozen=True)
+class Lake(Folder):
+    """A lake at a path or URI."""
 
     def create(self) -> "Lake":
         """Make the lake if it is not there; refuse one of another format."""
         files = self._fs()[0]
-        text = self._read("lake.json")
+        text = self.read_text("lake.json")
         if text is None:
             files.create_dir(self.path(), recursive=True)
             if any(info for info in files.get_file_info(pafs.FileSelector(self.path()))):
                 raise LakeError(
                     f"lake {self.root}: found other files and no lake.json, expected a lake or nothing"
                 )
-            self._write("lake.json", json.dumps({"format": FORMAT, "made_by": "sensorgrid"}) + "\n")
+            self.write_text("lake.json", json.dumps({"format": FORMAT, "made_by": "sensorgrid"}) + "\n")
         return self.check()
 
     def check(self) -> "Lake":
         """Refuse what is not a lake, or has another format."""
-        text = self._read("lake.json")
+        text = self.read_text("lake.json")
         if text is None:
             raise LakeError(f"lake {self.root}: found no lake.json, expected a lake")
         found = json.loads(text).get("format")
@@ -88,12 +120,12 @@ class Lake:
 
     def plan(self) -> Plan | None:
         """The plan, if one was made."""
-        text = self._read("plan.json")
+        text = self.read_text("plan.json")
         return None if text is None else plan_from_json(text)
 
     def save_plan(self, plan: Plan) -> None:
         """Keep the plan; running tasks see it when they begin."""
-        self._write("plan.json", plan.to_json())
+        self.write_text("plan.json", plan.to_json())
 
     # writing
 
@@ -131,11 +163,11 @@ class Lake:
 
     def write_ledger(self, writer: str, batch: int, counts: dict[str, Any]) -> None:
         """Keep the counts of a batch."""
-        self._write(f"ledger/{writer}-{batch:010d}-00000.json", json.dumps(counts) + "\n")
+        self.write_text(f"ledger/{writer}-{batch:010d}-00000.json", json.dumps(counts) + "\n")
 
     def ledger(self, writer: str, batch: int) -> dict[str, Any] | None:
         """The counts of one batch, if it has been written."""
-        text = self._read(f"ledger/{writer}-{batch:010d}-00000.json")
+        text = self.read_text(f"ledger/{writer}-{batch:010d}-00000.json")
         return None if text is None else json.loads(text)
 
     def last_batch(self, writer: str) -> int:
@@ -147,17 +179,18 @@ class Lake:
     def ledgers(self) -> Iterator[dict[str, Any]]:
         """The counts of every batch."""
         for path in sorted(self._files("ledger", ending=".json")):
-            with self._fs()[0].open_input_stream(path) as file:
-                for line in file.read().decode().splitlines():
-                    yield json.loads(line)
+            yield from self._lines(path)
 
-    def totals(self) -> dict[str, int]:
+    def _lines(self, path: str) -> Iterator[dict[str, Any]]:
+        with self._fs()[0].open_input_stream(path) as file:
+            for line in file.read().decode().splitlines():
+                yield json.loads(line)
+
+    def totals(self) -> Ledger:
         """The counts of all batches together."""
-        total: dict[str, int] = {}
+        total = Ledger()
         for counts in self.ledgers():
-            for name, value in counts.items():
-                if isinstance(value, int) and name != "batch":
-                    total[name] = total.get(name, 0) + value
+            total.merge(Ledger.from_dict(counts))
         return total
 
     def tiles(
@@ -165,15 +198,18 @@ class Lake:
         *,
         attribute: str | None = None,
         ticks: tuple[int, int] | None = None,
+        regions: list[str] | None = None,
         columns: list[str] | None = None,
         latest: bool = True,
     ) -> pa.Table:
-        """Tiles of an attribute and of ticks in [first, last]; only the newest revision of each, or all."""
+        """Tiles of an attribute, ticks in [first, last] and regions; the newest revision of each, or all."""
         condition = pc.scalar(True)
         if attribute is not None:
             condition &= pc.field("attribute") == attribute
         if ticks is not None:
             condition &= (pc.field("tick") >= ticks[0]) & (pc.field("tick") <= ticks[1])
+        if regions is not None:
+            condition &= pc.field("region").isin(regions)
         wanted = None if columns is None else list(dict.fromkeys([*columns, *_IDENTITY]))
         table = self._dataset("tiles").to_table(filter=condition, columns=wanted)
         table = table.sort_by([(name, "ascending") for name in _IDENTITY])
@@ -185,14 +221,23 @@ class Lake:
             table = table.filter(pa.chunked_array([*keep.chunks, pa.array([True])]))
         return table if columns is None else table.select(columns)
 
+    def streamed(self) -> bool:
+        """Whether a stream has ever written here."""
+        return any(PurePosixPath(p).name.startswith((STREAM, "joined")) for p in self._files("ledger"))
+
+    def written_s(self) -> float:
+        """When a stream last finished a batch, in seconds since 1970; 0 if never."""
+        infos = (i for i in self._all("ledger") if PurePosixPath(i.path).name.startswith(STREAM))
+        return max((i.mtime.timestamp() for i in infos if i.mtime is not None), default=0.0)
+
     def has_tiles(self) -> bool:
         """Whether anything has been published."""
         return bool(self._files("tiles"))
 
     def newest_tick(self) -> int:
         """The newest tick that was published; a tick before all others if none was."""
-        newest = max((counts.get("newest", _NO_TICK) for counts in self.ledgers()), default=_NO_TICK)
-        return int(newest)
+        ticks: list[int] = self.tiles(columns=["tick"])["tick"].to_pylist()
+        return max(self.totals().newest, max(ticks, default=_NO_TICK))
 
     def letters(self) -> pa.Table:
         """Everything that was refused or could not be read, with the reason."""
@@ -218,12 +263,31 @@ class Lake:
 
     # keeping house
 
+    @contextmanager
+    def _alone(self) -> Iterator[bool]:
+        """Whether nobody else is keeping house, on a file system with locks; elsewhere people must see to it."""
+        if not isinstance(self._fs()[0], pafs.LocalFileSystem):
+            yield True
+            return
+        with open(self.path(".housekeeping"), "w") as lock:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError:
+                yield False
+                return
+            yield True
+
     def compact(self, *, keep_batches: int = 20, minimum: int = 2) -> int:
         """Join the files of each partition into one; returns how many files became fewer.
 
         The newest `keep_batches` batches stay as they are, because they may be tried again. What was begun and
-        not finished is finished first: readers never see a row twice for longer than a rename takes.
+        not finished is finished first: readers never see a row twice for longer than a rename takes. Where
+        somebody else is at it, nothing is done.
         """
+        with self._alone() as alone:
+            return self._compact(keep_batches, minimum) if alone else 0
+
+    def _compact(self, keep_batches: int, minimum: int) -> int:
         self._finish_compaction()
         newest: dict[str, int] = {}
         for path in self._files("ledger"):
@@ -241,7 +305,28 @@ class Lake:
                 if len(paths) >= minimum:
                     self._join(folder, paths)
                     fewer += len(paths) - 1
-        return fewer
+        return fewer + self._join_ledgers(newest, keep_batches, minimum)
+
+    def _join_ledgers(self, newest: dict[str, int], keep_batches: int, minimum: int) -> int:
+        """Add up the ledgers of old batches: one line for those of this turn, and the lines of earlier turns."""
+        sums, lines, paths = Ledger(), [], []
+        for path in sorted(self._files("ledger")):
+            found = _written_by(path)
+            if found is not None and found[1] > newest.get(found[0], -1) - keep_batches:
+                continue
+            paths.append(path)
+            for counts in self._lines(path):
+                if found is None:
+                    lines.append(counts)
+                else:
+                    sums.merge(Ledger.from_dict(counts))
+        if len(paths) < minimum:
+            return 0
+        text = "".join(json.dumps(line) + "\n" for line in [*lines, sums.to_dict()])
+        name = f"joined-{uuid4().hex}.json"
+        self.write_text(f"ledger/.{name}", text)
+        self._replace(self.path("ledger", f".{name}"), self.path("ledger", name), paths)
+        return len(paths) - 1
 
     def _join(self, folder: str, paths: list[str]) -> None:
         files = self._fs()[0]
@@ -254,19 +339,22 @@ class Lake:
         ):
             for path in paths:
                 writer.write_table(pq.read_table(path, filesystem=files, partitioning=None).cast(schema))
-        self._write(
-            "compaction.json", json.dumps({"fresh": fresh, "final": f"{folder}/{name}", "old": paths})
-        )
+        self._replace(fresh, f"{folder}/{name}", paths)
+
+    def _replace(self, fresh: str, final: str, old: list[str]) -> None:
+        """One file instead of several, in a way that the next compaction can finish."""
+        self.write_text("compaction.json", json.dumps({"fresh": fresh, "final": final, "old": old}))
         self._finish_compaction()
 
     def _finish_compaction(self) -> None:
-        text = self._read("compaction.json")
+        text = self.read_text("compaction.json")
         if text is None:
             return
         files, intent = self._fs()[0], json.loads(text)
         if files.get_file_info(intent["fresh"]).type == pafs.FileType.File:
             files.move(intent["fresh"], intent["final"])
-        for path in intent["old"]:
+        there = files.get_file_info(intent["final"]).type == pafs.FileType.File
+        for path in intent["old"] if there else ():
             if files.get_file_info(path).type == pafs.FileType.File:
                 files.delete_file(path)
         files.delete_file(self.path("compaction.json"))
@@ -303,24 +391,6 @@ class Lake:
     def _files(self, *kinds: str, ending: str = "") -> list[str]:
         paths = (info.path for info in self._all(*kinds))
         return [p for p in paths if not PurePosixPath(p).name.startswith(".") and p.endswith(ending)]
-
-    def _read(self, name: str) -> str | None:
-        files = self._fs()[0]
-        try:
-            with files.open_input_stream(self.path(name)) as file:
-                return str(file.read().decode())
-        except FileNotFoundError:
-            return None
-
-    def _write(self, name: str, text: str) -> None:
-        """A small file, at once: readers see the old or the new one."""
-        files = self._fs()[0]
-        target = PurePosixPath(self.path(name))
-        files.create_dir(str(target.parent), recursive=True)
-        fresh = f"{target.parent}/.{target.name}.{uuid4().hex}"
-        with files.open_output_stream(fresh) as out:
-            out.write(text.encode())
-        files.move(fresh, str(target))
 
 
 _NO_TICK = -(1 << 62)

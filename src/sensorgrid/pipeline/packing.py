@@ -35,8 +35,10 @@ PACK_DDL = "`group` string, region int, chunk bigint, kind string, payload binar
 ROWS, LEDGER, LETTERS, SENSORS, CLOCK = "rows", "ledger", "letters", "sensors", "clock"
 ASIDE = ""
 """the group of everything that is no measurement"""
-BUFFER_ROWS = 2_000_000
-"""rows that are packed together: more means fewer packs, and 150 bytes of memory each"""
+BUFFER_ROWS = 500_000
+"""rows that are packed together: more means fewer packs, and some 500 bytes of memory each"""
+SPREAD = 64
+"""keys over which what is no measurement is spread, so that no task gets all of it"""
 LETTERS_TOGETHER = 10_000
 """letters in one pack: with their raw records some 40 MB at most"""
 LETTER = pa.schema(
@@ -59,6 +61,7 @@ SENSOR = pa.schema(
     [
         ("number", pa.uint64()),
         ("sensor", pa.string()),
+        ("group", pa.string()),
         ("longitude", pa.float64()),
         ("latitude", pa.float64()),
     ]
@@ -97,8 +100,8 @@ def _pack(table: pa.Table, plan: Plan, chunks: Chunks | None) -> Iterator[pa.Rec
     if not len(passed):
         return
     rows, group = _measurements(passed, plan.grid)
-    yield _one(SENSORS, to_bytes(_sensors(passed, rows)))
     names = [g.name for g in groups_of(plan.grid.attributes)]
+    yield _one(SENSORS, to_bytes(_sensors(passed, rows, group, names)))
     for keys, part, label in _spread(rows, group, plan, chunks):
         order = np.argsort(keys, kind="stable")
         ordered, part = keys[order], part.take(order)
@@ -125,22 +128,28 @@ def _spread(
     """Rows once for each region, and each chunk, that wants them, with a sortable key."""
     tick = rows.time_us // round(plan.grid.tick * 1e6)
     regions = Regions(plan.grid)
-    ends = [h.from_tick for h in plan.halos[1:]]
-    for entry, low, high in zip(plan.halos, [None, *ends], [*ends, None], strict=True):
-        valid = (tick >= low if low is not None else True) & (tick < high if high is not None else True)
-        chosen = np.flatnonzero(np.broadcast_to(valid, len(tick)))
-        if not len(chosen):
-            continue
-        halos = halos_of(plan.grid, entry.width_m)
-        index, region = halos.spread(rows.x[chosen], rows.y[chosen])
-        at = chosen[index]
-        home = (regions.of(rows.x[chosen], rows.y[chosen])[index] == region).astype(np.uint8)
-        part = rows.take(at).with_home(home)
-        key = group[at] * len(regions) + region
-        if chunks is None:
-            yield key, part, _label(len(regions), 0, 1)
-        else:
-            yield from _by_chunk(key, part, tick[at], chunks, plan.grid, len(regions))
+    for number, its in enumerate(groups_of(plan.grid.attributes)):
+        entries = plan.halos_of(its.name)
+        ends = [h.from_tick for h in entries[1:]]
+        for entry, low, high in zip(entries, [None, *ends], [*ends, None], strict=True):
+            valid = group == number
+            if low is not None:
+                valid &= tick >= low
+            if high is not None:
+                valid &= tick < high
+            chosen = np.flatnonzero(valid)
+            if not len(chosen):
+                continue
+            halos = halos_of(plan.grid, entry.width_m)
+            index, region = halos.spread(rows.x[chosen], rows.y[chosen])
+            at = chosen[index]
+            home = (regions.of(rows.x[chosen], rows.y[chosen])[index] == region).astype(np.uint8)
+            part = rows.take(at).with_home(home)
+            key = group[at] * len(regions) + region
+            if chunks is None:
+                yield key, part, _label(len(regions), 0, 1)
+            else:
+                yield from _by_chunk(key, part, tick[at], chunks, plan.grid, len(regions))
 
 
 _Label = Callable[[int], tuple[int, int, int]]
@@ -207,13 +216,16 @@ def _sensor_numbers(names: pa.ChunkedArray) -> npt.NDArray[np.uint64]:
     return found
 
 
-def _sensors(table: pa.Table, rows: Measurements) -> pa.Table:
-    """Who has spoken, and from where, once each."""
-    numbers, first = np.unique(rows.sensor, return_index=True)
-    names = table["sensor"].take(pa.array(first))
-    return pa.table(
-        [pa.array(numbers), names, pa.array(rows.x[first]), pa.array(rows.y[first])], schema=SENSOR
-    )
+def _sensors(table: pa.Table, rows: Measurements, group: Ints, names: list[str]) -> pa.Table:
+    """Who has spoken of what, and from where, once each."""
+    found = []
+    for number, name in enumerate(names):
+        mine = np.flatnonzero(group == number)
+        numbers, first = np.unique(rows.sensor[mine], return_index=True)
+        at = mine[first]
+        columns = [pa.array(numbers), table["sensor"].take(pa.array(at)), pa.repeat(name, len(at))]
+        found.append(pa.table([*columns, pa.array(rows.x[at]), pa.array(rows.y[at])], schema=SENSOR))
+    return pa.concat_tables(found)
 
 
 def _aside(table: pa.Table, refused: pa.Table) -> Iterator[pa.RecordBatch]:
@@ -227,7 +239,9 @@ def _aside(table: pa.Table, refused: pa.Table) -> Iterator[pa.RecordBatch]:
         "tests": {t["values"]: t["counts"] for t in tests},
     }
     yield _one(LEDGER, json.dumps(counts).encode())
-    letters = refused.filter(pc.not_equal(refused["flag"], 9))
+    # A value that is missing, or that the grid does not want, is counted; there is nothing to look into.
+    dull = pc.or_(pc.equal(refused["flag"], 9), pc.equal(pc.fill_null(refused["test"], ""), "attribute"))
+    letters = refused.filter(pc.invert(dull))
     for start in range(0, len(letters), LETTERS_TOGETHER):
         part = letters.slice(start, LETTERS_TOGETHER).select(LETTER.names).cast(LETTER)
         yield _one(LETTERS, to_bytes(part))
@@ -236,7 +250,8 @@ def _aside(table: pa.Table, refused: pa.Table) -> Iterator[pa.RecordBatch]:
 def _one(kind: str, payload: bytes) -> pa.RecordBatch:
     # A salt instead of one key for all: the backfill collects the rows of a key in one place.
     salt = int.from_bytes(blake2b(payload, digest_size=3).digest(), "little")
-    return pa.record_batch([[ASIDE], pa.array([0], pa.int32()), [salt], [kind], [payload]], schema=PACK)
+    region = pa.array([salt % SPREAD], pa.int32())
+    return pa.record_batch([[ASIDE], region, [salt], [kind], [payload]], schema=PACK)
 
 
 def to_bytes(table: pa.Table) -> bytes:

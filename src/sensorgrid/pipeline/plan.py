@@ -26,9 +26,10 @@ class PlanError(SensorGridError, ValueError):
 
 @dataclass(frozen=True, slots=True)
 class HaloEntry:
-    """Halos from a tick on."""
+    """Halos of a group from a tick on: sensors of temperature are denser than those of waves."""
 
     from_tick: int
+    group: str
     width_m: tuple[float, ...]
     """of each region"""
     why: str
@@ -56,9 +57,14 @@ class Plan:
     halos: tuple[HaloEntry, ...]
     recipes: tuple[RecipeEntry, ...] = field(default=())
 
-    def halo(self, tick: int) -> HaloEntry:
+    def halos_of(self, group: str) -> list[HaloEntry]:
+        """The halos of a group, by the tick from which they hold."""
+        return [h for h in self.halos if h.group == group]
+
+    def halo(self, group: str, tick: int) -> HaloEntry:
         """The halos that are valid at `tick`; before the first entry, the first."""
-        return self.halos[max(0, bisect_right([h.from_tick for h in self.halos], tick) - 1)]
+        entries = self.halos_of(group)
+        return entries[max(0, bisect_right([h.from_tick for h in entries], tick) - 1)]
 
     def recipe(self, group: Group, tick: int) -> Recipe:
         """The recipe that is valid at `tick`; before the first entry, the first."""
@@ -83,10 +89,11 @@ class Plan:
 
     def with_halos(self, entry: HaloEntry) -> "Plan":
         """The plan with other halos from a later tick on."""
-        if self.halos and self.halos[-1].from_tick >= entry.from_tick:
+        known = self.halos_of(entry.group)
+        if known and known[-1].from_tick >= entry.from_tick:
             raise PlanError(
-                f"plan: found halos from tick {self.halos[-1].from_tick} on, expected a later one than"
-                f" {entry.from_tick}"
+                f"plan: found halos of {entry.group!r} from tick {known[-1].from_tick} on, expected none from"
+                f" {entry.from_tick} on: what is written may have been used"
             )
         return replace(self, halos=(*self.halos, entry))
 
@@ -100,7 +107,9 @@ def plan_from_json(text: str) -> Plan:
     found: dict[str, Any] = json.loads(text)
     if found.get("format") != FORMAT:
         raise PlanError(f"plan: found format {found.get('format')}, expected {FORMAT}")
-    halos = tuple(HaloEntry(h["from_tick"], tuple(h["width_m"]), h["why"]) for h in found["halos"])
+    halos = tuple(
+        HaloEntry(h["from_tick"], h["group"], tuple(h["width_m"]), h["why"]) for h in found["halos"]
+    )
     recipes = tuple(
         RecipeEntry(e["from_tick"], e["group"], _recipe(e["recipe"]), e["why"]) for e in found["recipes"]
     )

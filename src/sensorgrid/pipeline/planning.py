@@ -5,8 +5,9 @@ its data first. Later, what the lake has gathered is looked at again, and entrie
 """
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from math import ceil
 from time import perf_counter
 
 import numpy as np
@@ -33,27 +34,31 @@ TICKS = 6
 """ticks that parameters are fitted to"""
 WEIGHT = 0.5
 """of a new fit against the one before: parameters change smoothly"""
+AHEAD = 2
+"""new entries hold from so many ticks later on, at least"""
 ALWAYS = -(1 << 40)
 """a tick before all others"""
+
+
+Positions = Mapping[str, tuple[Floats, Floats]]
+"""for each group, where its sensors stand: x and y"""
 
 
 @dataclass(frozen=True, slots=True)
 class Seen:
     """What a look at the data has found."""
 
-    x: Floats
-    """positions of sensors"""
-    y: Floats
+    positions: Positions
     first_us: int
     """times of good measurements"""
     last_us: int
 
 
-def look(flagged: DataFrame) -> Seen | None:
-    """One pass over a batch: who speaks, from where, from when to when; None if nobody does."""
+def look(flagged: DataFrame, grid: Grid) -> Seen | None:
+    """One pass over a batch: who speaks of what, from where, from when to when; None if nobody does."""
     found = (
         flagged.where("flag = 1")
-        .groupBy("sensor")
+        .groupBy("sensor", "attribute")
         .agg(
             F.min("longitude").alias("x"),
             F.min("latitude").alias("y"),
@@ -64,12 +69,16 @@ def look(flagged: DataFrame) -> Seen | None:
     )
     if not len(found):
         return None
-    return Seen(
-        found["x"].to_numpy(),
-        found["y"].to_numpy(),
-        pc.min(found["first"]).as_py(),
-        pc.max(found["last"]).as_py(),
-    )
+    positions = {}
+    for group in groups_of(grid.attributes):
+        mine = found.filter(pc.is_in(found["attribute"], pa.array(group.inputs)))
+        positions[group.name] = (mine["x"].to_numpy(), mine["y"].to_numpy())
+    return Seen(positions, pc.min(found["first"]).as_py(), pc.max(found["last"]).as_py())
+
+
+def for_all_groups(grid: Grid, x: Floats, y: Floats) -> Positions:
+    """The same positions for every group, where nobody knows which sensor measures what."""
+    return {group.name: (x, y) for group in groups_of(grid.attributes)}
 
 
 def sample(flagged: DataFrame, grid: Grid, seen: Seen) -> pa.Table:
@@ -114,16 +123,15 @@ def first_plan(
     grid: Grid,
     settings: GriddingSettings,
     start_tick: int,
-    x: Floats,
-    y: Floats,
+    positions: Positions,
     rows: pa.Table | None = None,
 ) -> Plan:
     """A plan for sensors at these positions; fitted to a sample of their measurements if there is one."""
     regions = Regions(grid)
-    halo = _halo(regions, settings, x, y, from_tick=ALWAYS)
-    plan = Plan(grid, start_tick, (halo,))
-    kernel, why = choose_kernel(settings, grid, len(x))
+    plan = Plan(grid, start_tick, halos=())
+    kernel, why = choose_kernel(settings, grid, max((len(x) for x, _ in positions.values()), default=0))
     for group in groups_of(grid.attributes):
+        plan = plan.with_halos(_halo(regions, settings, group, positions, from_tick=ALWAYS))
         start = tuple(prior(name) for name in group.outputs)
         fitted, source = start, "priors"
         if settings.calibrate and rows is not None:
@@ -134,25 +142,35 @@ def first_plan(
     return plan
 
 
-def refreshed(plan: Plan, lake: Lake, settings: GriddingSettings, newest_tick: int) -> Plan:
-    """The plan with entries for ticks to come, from what the lake has gathered up to `newest_tick`."""
-    grid, from_tick = plan.grid, newest_tick + 3  # nobody has begun with these
+def refreshed(plan: Plan, lake: Lake, settings: GriddingSettings, newest_tick: int, ahead_s: float) -> Plan:
+    """The plan with entries for ticks to come, from what the lake has gathered up to `newest_tick`.
+
+    They hold from ticks on that nobody has begun with when this is done, `ahead_s` from now at least. If there
+    are such entries already, it is too early for others.
+    """
+    grid = plan.grid
+    from_tick = newest_tick + AHEAD + ceil(ahead_s / grid.tick)
+    if max(*(h.from_tick for h in plan.halos), *(e.from_tick for e in plan.recipes)) > newest_tick:
+        return plan
     sensors = lake.sensors()
-    x, y = sensors["longitude"].to_numpy(), sensors["latitude"].to_numpy()
-    halo = _halo(Regions(grid), settings, x, y, from_tick)
-    if len(x) and _differs(np.array(halo.width_m), np.array(plan.halo(newest_tick).width_m)):
-        plan = plan.with_halos(halo)
-    kernel, why = choose_kernel(settings, grid, len(x))
+    positions = {}
+    for group in groups_of(grid.attributes):
+        mine = sensors.filter(pc.equal(sensors["group"], group.name))
+        positions[group.name] = (mine["longitude"].to_numpy(), mine["latitude"].to_numpy())
+    kernel, why = choose_kernel(settings, grid, max(len(x) for x, _ in positions.values()))
     rows = _gathered(lake, newest_tick)
     for group in groups_of(grid.attributes):
+        halo = _halo(Regions(grid), settings, group, positions, from_tick)
+        known = plan.halo(group.name, newest_tick).width_m
+        if len(positions[group.name][0]) and _differs(np.asarray(halo.width_m), np.asarray(known)):
+            plan = plan.with_halos(halo)
         before = plan.recipe(group, newest_tick)
+        priors = tuple(prior(name) for name in group.outputs)
         fitted = before.parameters
         if settings.calibrate:
-            found = _fit(rows, group, grid, tuple(prior(name) for name in group.outputs))
-            untouched = before.parameters == tuple(prior(name) for name in group.outputs)
             fitted = tuple(
-                new if untouched else smooth(old, new, WEIGHT)
-                for old, new in zip(before.parameters, found, strict=True)
+                new if before.parameters == priors else smooth(old, new, WEIGHT)
+                for old, new in zip(before.parameters, _fit(rows, group, grid, priors), strict=True)
             )
         recipe = Recipe(kernel, fitted)
         if recipe != before:
@@ -197,12 +215,15 @@ def positions_needed(settings: GriddingSettings) -> int:
     return max(KERNELS[settings.kernel].neighbours, CANDIDATES)
 
 
-def _halo(regions: Regions, settings: GriddingSettings, x: Floats, y: Floats, from_tick: int) -> HaloEntry:
+def _halo(
+    regions: Regions, settings: GriddingSettings, group: Group, positions: Positions, from_tick: int
+) -> HaloEntry:
     if settings.halo != "auto":
-        return HaloEntry(from_tick, (float(settings.halo),) * len(regions), "as configured")
+        return HaloEntry(from_tick, group.name, (float(settings.halo),) * len(regions), "as configured")
+    x, y = positions[group.name]
     width = regions.halos_for(x, y, positions_needed(settings))
-    why = f"density of {len(x)} sensors" if len(x) else "no sensor known yet: as wide as a region"
-    return HaloEntry(from_tick, tuple(round(float(w), 1) for w in width), why)
+    why = f"density of {len(x):,} sensors" if len(x) else "no sensor known yet: as wide as a region"
+    return HaloEntry(from_tick, group.name, tuple(round(float(w), 1) for w in width), why)
 
 
 def _differs(a: npt.NDArray[np.float64], b: npt.NDArray[np.float64]) -> bool:

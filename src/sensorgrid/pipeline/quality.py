@@ -144,8 +144,8 @@ def flag(
 
 
 def is_missing() -> Column:
-    """No value, or not a number."""
-    return F.col("value").isNull() | F.isnan("value")
+    """No value, or none that is a number."""
+    return F.col("value").isNull() | F.isnan("value") | (F.abs("value") == float("inf"))
 
 
 def time_fails(limits: Limits) -> Column:

@@ -50,8 +50,8 @@ def land_all(settings: PipelineSettings, stop: threading.Event, say: Say) -> Non
 def _start(source: MqttSource, stop: threading.Event, say: Say) -> threading.Thread:
     landing = LandingSettings(
         topics=source.topics,
-        directory=Path(source.landing),
-        client_id=source.client_id,
+        directory=Path(source.landing or "landing"),
+        client_id=source.client_id or "sensorgrid",
         host=source.host,
         port=source.port,
         username_env=source.username_env,
@@ -59,6 +59,7 @@ def _start(source: MqttSource, stop: threading.Event, say: Say) -> threading.Thr
         tls_ca=Path(source.ca_file) if source.ca_file else None,
         tls_cert=Path(source.cert_file) if source.cert_file else None,
         tls_key=Path(source.key_file) if source.key_file else None,
+        tls=source.tls or any((source.ca_file, source.cert_file, source.key_file)),
     )
 
     def work() -> None:

@@ -40,7 +40,7 @@ def seconds(value: Any) -> float:
     return float(found[1]) * _UNITS[found[2]]
 
 
-Duration = Annotated[float, BeforeValidator(seconds)]
+Duration = Annotated[float, BeforeValidator(seconds), Field(ge=0)]
 
 
 class _Strict(BaseModel):
@@ -79,12 +79,12 @@ class GriddingSettings(_Strict):
     """``[gridding]``: how grids are made."""
 
     kernel: str = DEFAULT
-    halo: float | Literal["auto"] = "auto"
+    halo: Annotated[float, Field(gt=0)] | Literal["auto"] = "auto"
     """metres around each region, or as wide as the density of sensors asks for"""
     calibrate: bool = True
     """whether parameters are fitted to the data; otherwise priors are used"""
     calibrate_every: Duration = 6 * 3600.0
-    ready_within: float = 0.8
+    ready_within: Annotated[float, Field(gt=0)] = 0.8
     """part of a tick that gridding may take before the cheaper kernel is chosen"""
 
 
@@ -120,8 +120,8 @@ class FileSource(_Strict):
     """a station table, instead of the mapping's"""
     learn_stations: bool = False
     """take positions and aliases from the feed itself (backfill and replay)"""
-    max_files: int = 1000
-    """files of one micro-batch"""
+    max_files: Annotated[int, Field(ge=1)] = 100_000
+    """files of one micro-batch; what waits beyond that after an outage comes when its tick may be closed"""
 
 
 class MqttSource(_Strict):
@@ -134,18 +134,21 @@ class MqttSource(_Strict):
     topics: tuple[str, ...]
     mapping: str = "plain_json"
     stations: str | None = None
-    landing: str = "landing"
-    """folder for what has been received and not yet read"""
-    client_id: str = "sensorgrid"
+    landing: str | None = None
+    """folder for what has been received and not yet read; "landing-" and the source's name if left out"""
+    client_id: str | None = None
+    """under which the server keeps the session; "sensorgrid-" and the source's name if left out"""
     username_env: str | None = None
     """name of the environment variable that holds it"""
     password_env: str | None = None
     ca_file: str | None = None
     cert_file: str | None = None
     key_file: str | None = None
+    tls: bool = False
+    """encrypt; implied by any of the files"""
     daemon: bool = True
     """whether `pipeline run` starts the landing daemon; otherwise `pipeline land` runs elsewhere"""
-    max_files: int = 1000
+    max_files: Annotated[int, Field(ge=1)] = 100_000
 
 
 class NatsSource(_Strict):
@@ -171,7 +174,7 @@ class KafkaSource(_Strict):
     topics: str
     mapping: str = "plain_json"
     stations: str | None = None
-    options: dict[str, str] = Field(default_factory=dict)
+    options: dict[str, str | int] = Field(default_factory=dict)
 
 
 class SyntheticSource(_Strict):
@@ -306,8 +309,7 @@ def settings_of(content: dict[str, Any], subject: str, folder: Path) -> Pipeline
         grid = found.grid.grid()
     except ValidationError as error:
         faults = "; ".join(
-            f"{'.'.join(str(p) for p in e['loc']) or 'file'}: found {e['input']!r}, {e['msg']}"
-            for e in error.errors()
+            f"{'.'.join(str(p) for p in e['loc']) or 'file'}: {_found(e)}" for e in error.errors()
         )
         raise SettingsError(f"{subject}: {faults}") from None
     for name in found.quality.attributes:
@@ -316,6 +318,12 @@ def settings_of(content: dict[str, Any], subject: str, folder: Path) -> Pipeline
                 f"{subject}: quality.attributes.{name}: found no such attribute in the grid,"
                 f" expected one of {', '.join(found.series_limits(grid))}"
             )
+    wind = {"eastward_wind", "northward_wind"} & set(grid.attributes)
+    if len(wind) == 1 or {"wind_speed", "wind_from_direction"} & set(grid.attributes):
+        raise SettingsError(
+            f"{subject}: grid.attributes: found {', '.join(grid.attributes)}, expected wind as eastward_wind and"
+            " northward_wind; speed and direction of measurements become these"
+        )
     if found.gridding.kernel not in KERNELS:
         raise SettingsError(
             f"{subject}: gridding.kernel: found {found.gridding.kernel!r}, expected one of {', '.join(KERNELS)}"
@@ -328,6 +336,15 @@ def settings_of(content: dict[str, Any], subject: str, folder: Path) -> Pipeline
     if round(grid.tick * 1e6) != grid.tick * 1e6:
         raise SettingsError(f"{subject}: grid.tick: found {grid.tick}, expected whole microseconds")
     return found
+
+
+def _found(error: Any) -> str:
+    """What was found; not the value of a key that is not known, which may be a secret."""
+    if error["type"] == "extra_forbidden":
+        return "found a key that is not known, expected one of those in docs/pipeline.md"
+    if error["type"] == "missing":
+        return "found nothing, expected this key"
+    return f"found {error['input']!r}, {error['msg']}"
 
 
 def _resolved(content: dict[str, Any], folder: Path) -> dict[str, Any]:
@@ -346,7 +363,8 @@ def _resolved(content: dict[str, Any], folder: Path) -> dict[str, Any]:
     for source in fixed.get("sources", ()):
         if isinstance(source, dict):
             if source.get("kind") == "mqtt":
-                source = {"landing": "landing"} | source
+                name = source.get("name") or "mqtt"
+                source = {"landing": f"landing-{name}", "client_id": f"sensorgrid-{name}"} | source
             local = {k: path(v) for k, v in source.items() if k in _PATHS and isinstance(v, str)}
             if isinstance(source.get("mapping"), str) and source["mapping"].endswith(".toml"):
                 local["mapping"] = path(source["mapping"])

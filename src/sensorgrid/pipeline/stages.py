@@ -7,6 +7,7 @@ grows and changes, is read from the lake when a task begins.
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from itertools import pairwise
 from typing import Any
 
@@ -151,8 +152,8 @@ def write_outputs(outputs: DataFrame, job: Job, batch: int) -> list[tuple[str, b
     return list(zip(found["kind"].to_pylist(), found["payload"].to_pylist(), strict=True))
 
 
-NO_DAY = "__HIVE_DEFAULT_PARTITION__"
-"""what readers of partitioned data take for null"""
+LETTERS_MAX = 20_000
+"""letters in memory at once, and in one file: some 80 MB at most"""
 BLOCKS_TOGETHER = 2_000
 """blocks in memory at once, and in one file"""
 
@@ -163,11 +164,13 @@ def write_task(
     """One task's share of `write_outputs`."""
     blocks: list[Block] = []
     letters: list[pa.Table] = []
+    written: list[int] = []
     ledger, part = Ledger(), 0
 
     def flush() -> None:
         nonlocal part
-        fresh = unknown_blocks(blocks, job) if job.resolve else blocks
+        fresh, known = unknown_blocks(blocks, job) if job.resolve else (blocks, [])
+        job.sink.publish(known)  # a backfill that was cut short may have written them without telling
         if fresh:
             table = table_of(fresh, job.grid)
             # Several files of one task: their number goes where the task's number has room.
@@ -178,6 +181,19 @@ def write_task(
             part += 1
         blocks.clear()
 
+    def write_letters() -> None:
+        if letters:
+            table = pa.concat_tables(letters)
+            day = pc.strftime(table["event_time"], "%Y-%m-%d")
+            near = pc.and_(
+                pc.greater(day, "1900"), pc.less(day, "2100")
+            )  # dates beyond are mistakes, not folders
+            day = pc.if_else(pc.fill_null(near, False), day, datetime.now(UTC).date().isoformat())
+            name = task + 100_000 * len(written)
+            job.lake.write("letters", table.append_column("day", day), ("day",), job.writer, batch, name)
+            written.append(len(table))
+            letters.clear()
+
     for rows in batches:
         for kind, payload in zip(rows["kind"].to_pylist(), rows["payload"].to_pylist(), strict=True):
             if kind == BLOCK:
@@ -186,28 +202,30 @@ def write_task(
                     flush()
             elif kind == LETTERS:
                 letters.append(from_bytes(payload))
+                if sum(map(len, letters)) >= LETTERS_MAX:
+                    write_letters()
             else:
                 yield _row(kind, payload)
     flush()
-    if letters:
-        table = pa.concat_tables(letters)
-        day = pc.strftime(table["event_time"], "%Y-%m-%d")
-        near = pc.and_(
-            pc.greater(day, "1900"), pc.less(day, "2100")
-        )  # dates beyond are mistakes, not folders
-        day = pc.if_else(pc.fill_null(near, False), day, NO_DAY)
-        job.lake.write("letters", table.append_column("day", day), ("day",), job.writer, batch, task)
+    write_letters()
     yield _row(LEDGER, json.dumps(ledger.to_dict()).encode())
 
 
-def unknown_blocks(blocks: list[Block], job: Job) -> list[Block]:
-    """Blocks that the lake does not have: new ones, and, as the next revision, those that came out otherwise."""
+def unknown_blocks(blocks: list[Block], job: Job) -> tuple[list[Block], list[Block]]:
+    """Blocks that the lake does not have, and those that it has.
+
+    The former are new, or came out otherwise than what is there and are its next revision.
+    """
     found: list[Block] = []
+    known_already: list[Block] = []
     for attribute in sorted({b.identity.attribute for b in blocks}):
         mine = [b for b in blocks if b.identity.attribute == attribute]
         ticks = [b.identity.tick for b in mine]
         columns = ["tick", "region", "revision", "values", "error"]
-        known = job.lake.tiles(attribute=attribute, ticks=(min(ticks), max(ticks)), columns=columns)
+        regions = sorted({b.identity.region for b in mine})
+        known = job.lake.tiles(
+            attribute=attribute, ticks=(min(ticks), max(ticks)), regions=regions, columns=columns
+        )
         values, error = (_rows_of(known[name]) for name in ("values", "error"))
         places = zip(known["tick"].to_pylist(), known["region"].to_pylist(), strict=True)
         place = {key: n for n, key in enumerate(places)}
@@ -218,7 +236,9 @@ def unknown_blocks(blocks: list[Block], job: Job) -> list[Block]:
                 found.append(block)
             elif not (np.array_equal(values[at], block.values) and np.array_equal(error[at], block.error)):
                 found.append(replace(block, identity=block.identity._replace(revision=revisions[at] + 1)))
-    return found
+            else:
+                known_already.append(replace(block, identity=block.identity._replace(revision=revisions[at])))
+    return found, known_already
 
 
 def _rows_of(lists: pa.ChunkedArray) -> list[np.ndarray[Any, np.dtype[np.float32]]]:
@@ -245,5 +265,22 @@ def sum_up(found: list[tuple[str, bytes]]) -> tuple[Ledger, pa.Table]:
         elif kind == SENSORS:
             sensors.append(from_bytes(payload))
     table = pa.concat_tables(sensors)
-    _, first = np.unique(table["number"].to_numpy(), return_index=True)
-    return ledger, table.take(pa.array(first))
+    once = table.group_by(["number", "group"], use_threads=False).aggregate(
+        [("sensor", "first"), ("longitude", "first"), ("latitude", "first")]
+    )
+    columns = ["number", "sensor_first", "group", "longitude_first", "latitude_first"]
+    return ledger, once.select(columns).rename_columns(SENSOR.names).cast(SENSOR)
+
+
+def unheard(sensors: pa.Table, known: set[tuple[int, str]]) -> pa.Table:
+    """Sensors that have not spoken before; they are known from now on."""
+    keys = list(zip(sensors["number"].to_pylist(), sensors["group"].to_pylist(), strict=True))
+    fresh = sensors.filter(pa.array([key not in known for key in keys], pa.bool_()))
+    known.update(keys)
+    return fresh
+
+
+def known_sensors(lake: Lake) -> set[tuple[int, str]]:
+    """Who has spoken of what."""
+    table = lake.sensors()
+    return set(zip(table["number"].to_pylist(), table["group"].to_pylist(), strict=True))

@@ -13,7 +13,6 @@ from collections.abc import Iterator
 from typing import Any
 
 import pandas as pd
-import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle
@@ -24,15 +23,17 @@ from sensorgrid.pipeline.gridding.groups import groups_of
 from sensorgrid.pipeline.gridding.measurements import decode
 from sensorgrid.pipeline.gridding.regions import Regions
 from sensorgrid.pipeline.ledger import Ledger
-from sensorgrid.pipeline.packing import ASIDE, CLOCK, LEDGER, LETTERS, ROWS, SENSOR
+from sensorgrid.pipeline.packing import ASIDE, CLOCK, LEDGER, LETTERS, ROWS
 from sensorgrid.pipeline.stages import (
     BLOCK,
     OUT_DDL,
     Job,
+    known_sensors,
     late_letters,
     outputs_of,
     pack,
     sum_up,
+    unheard,
     write_outputs,
 )
 
@@ -51,14 +52,12 @@ def wall_clock(session: SparkSession, job: Job) -> DataFrame:
 
 def beats(now: DataFrame, job: Job) -> DataFrame:
     """A row for every group and region at each of these times."""
-    keys = [
-        F.struct(F.lit(g.name).alias("group"), F.lit(r).cast("int").alias("region"))
-        for g in groups_of(job.grid.attributes)
-        for r in range(len(Regions(job.grid)))
-    ]
-    return now.select(F.explode(F.array(*keys)).alias("key"), "now").select(
-        F.col("key.group").alias("group"),
-        F.col("key.region").alias("region"),
+    names = [g.name for g in groups_of(job.grid.attributes)]
+    last = len(names) * len(Regions(job.grid)) - 1
+    group = F.element_at(F.array(*map(F.lit, names)), (F.col("key") % len(names) + 1).cast("int"))
+    return now.select(F.explode(F.sequence(F.lit(0), F.lit(last))).alias("key"), "now").select(
+        group.alias("group"),
+        F.floor(F.col("key") / len(names)).cast("int").alias("region"),
         F.col("now").cast("bigint").alias("chunk"),  # for a beat, the place of the chunk holds the time
         F.lit(CLOCK).alias("kind"),
         F.lit(None).cast("binary").alias("payload"),
@@ -171,20 +170,17 @@ class BatchWriter:
 
     def __init__(self, job: Job) -> None:
         self._job = job
-        self._known: set[int] | None = None
+        self._known: set[tuple[int, str]] | None = None
 
     def __call__(self, outputs: DataFrame, batch: int) -> None:
         """Write blocks and letters in parallel, then the sensors and the ledger."""
         begin, lake, job = time.monotonic(), self._job.lake, self._job
         if self._known is None:
             lake.drop_from(job.writer, batch)
-            self._known = set(lake.sensors()["number"].to_pylist())
+            self._known = known_sensors(lake)
         ledger, sensors = sum_up(write_outputs(outputs, job, batch))
-        fresh = sensors.filter(
-            pa.array([n not in self._known for n in sensors["number"].to_pylist()], pa.bool_())
-        )
+        fresh = unheard(sensors, self._known)
         if len(fresh):
-            lake.write("sensors", fresh.cast(SENSOR), (), job.writer, batch, 0)
-            self._known.update(fresh["number"].to_pylist())
+            lake.write("sensors", fresh, (), job.writer, batch, 0)
         seconds = round(time.monotonic() - begin, 3)
         lake.write_ledger(job.writer, batch, {"batch": batch, "seconds": seconds} | ledger.to_dict())

@@ -1,6 +1,7 @@
 """A sensor against its own past: an oracle that looks at one row after the other."""
 
 import itertools
+from dataclasses import replace
 
 import numpy as np
 from hypothesis import given, settings
@@ -152,3 +153,9 @@ def test_a_spike_is_known_only_when_the_next_value_has_come() -> None:
 
     assert not checked.bad_at(20 * MINUTE)[1]
     assert checked.bad_at(20 * MINUTE + 1)[1]
+
+
+def test_which_of_two_positions_stays_does_not_depend_on_the_order_of_arrival() -> None:
+    one, other = rows_of([(1, 0, 5, 10.0)]), replace(rows_of([(1, 0, 5, 10.0)]), x=np.array([7.0]))
+
+    assert deduplicate([one, other])[0].encode() == deduplicate([other, one])[0].encode()

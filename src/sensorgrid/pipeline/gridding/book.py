@@ -81,7 +81,9 @@ class Domain:
     @property
     def context_s(self) -> float:
         """How much of the past decides what a tick looks like: the backfill must have it at hand."""
-        return 2 * self.timing.max_age_s + max(limit.flat_s for limit in self.limits)
+        # A verdict looks at two rows before, each within a gap, or at all rows within the time of a flat line.
+        longest = max(limit.flat_s for limit in self.limits)
+        return max(3 * self.timing.max_age_s, 2 * self.timing.max_age_s + longest)
 
 
 class Rows(Protocol):
@@ -195,8 +197,9 @@ class Book:
             before = decode(known) if known is not None else None
             merged, _ = deduplicate([arrived] if before is None else [before, arrived])
             used += int(merged.home.sum()) - (0 if before is None else int(before.home.sum()))
-            if before is None or len(merged) != len(before) or merged.home.sum() != before.home.sum():
-                self._rows.put(tick, merged.encode())
+            data = merged.encode()
+            if data != known:
+                self._rows.put(tick, data)
                 self._touch(tick)
         return Received(used, int(rows.home.sum()) - used - len(late), late)
 
@@ -204,9 +207,8 @@ class Book:
         state = self.state
         if tick not in state.ticks:
             state.ticks = sorted([*state.ticks, tick])
-        reach = self._domain.timing.reach(self._domain.grid)
-        touched = set(range(tick, tick + reach + 1)) & state.published.keys()
-        state.dirty = sorted(touched.union(state.dirty))
+        # All later ticks: verdicts on later rows of the series may change. What has not is not issued again.
+        state.dirty = sorted({t for t in state.published if t >= tick}.union(state.dirty))
 
     def advance(self, now_us: int) -> Iterator[Issue]:
         """Publish what is due, re-issue what has changed, close what cannot change any more."""

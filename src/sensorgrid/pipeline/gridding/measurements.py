@@ -58,8 +58,8 @@ class Measurements:
         return b"".join([_HEAD.pack(_VERSION, len(self), 0), *parts])
 
     def canonical(self) -> "Measurements":
-        """In canonical order: series (sensor and code), then time, then value; those at home first."""
-        order = np.lexsort((1 - self.home, self.value, self.time_us, self.code, self.sensor))
+        """In canonical order: series (sensor and code), time, value; those at home first, then by position."""
+        order = np.lexsort((self.y, self.x, 1 - self.home, self.value, self.time_us, self.code, self.sensor))
         return self.take(order)
 
     def exact_repeats(self) -> npt.NDArray[np.bool_]:

@@ -1,0 +1,106 @@
+"""Plans: kernels that are ready in time, parameters for ticks to come, nothing that was used is changed."""
+
+from dataclasses import replace
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from sensorgrid.model.grid import Grid
+from sensorgrid.pipeline.gridding.calibration import prior
+from sensorgrid.pipeline.gridding.groups import group_named
+from sensorgrid.pipeline.gridding.measurements import Measurements
+from sensorgrid.pipeline.gridding.tile import Recipe
+from sensorgrid.pipeline.lake import Lake
+from sensorgrid.pipeline.packing import SENSOR
+from sensorgrid.pipeline.plan import PlanError, RecipeEntry, plan_from_json
+from sensorgrid.pipeline.planning import TICKS, choose_kernel, first_plan, for_all_groups, refreshed
+from sensorgrid.pipeline.settings import GriddingSettings
+from sensorgrid.pipeline.tiles import Block, Identity, table_of
+
+GRID = Grid(shape=(64, 32), tick=600, resolution_bits=1, region_digits=2, attributes=("air_temperature",))
+TEMPERATURE = group_named("air_temperature")
+
+
+def positions(count: int) -> tuple[np.ndarray, np.ndarray]:
+    rng = np.random.default_rng(1)
+    return rng.uniform(-180, 180, count), rng.uniform(-70, 70, count)
+
+
+def test_a_kernel_that_would_not_be_ready_in_time_is_replaced_and_it_is_said() -> None:
+    settings = GriddingSettings()
+
+    slow, why = choose_kernel(settings, replace(GRID, tick=1e-5), 2000)
+    usual, fine = choose_kernel(settings, GRID, 2000)
+
+    assert slow == "inverse_distance"
+    assert "inverse_distance instead of kriging: a tick would take about" in why
+    assert (usual, fine.startswith("kriging as configured")) == ("kriging", True)
+
+
+def test_a_plan_comes_back_as_it_went() -> None:
+    plan = first_plan(GRID, GriddingSettings(), 100, for_all_groups(GRID, *positions(50)))
+
+    assert plan_from_json(plan.to_json()) == plan
+    with pytest.raises(PlanError, match="found format 9, expected 1"):
+        plan_from_json(plan.to_json().replace('"format": 1', '"format": 9'))
+
+
+def test_an_entry_holds_from_its_tick_on_and_none_is_put_before_it() -> None:
+    plan = first_plan(GRID, GriddingSettings(), 100, for_all_groups(GRID, *positions(50)))
+    other = Recipe("nearest", (prior("air_temperature"),))
+
+    later = plan.with_recipe(RecipeEntry(120, "air_temperature", other, "because"))
+
+    assert later.recipe(TEMPERATURE, 119) == plan.recipe(TEMPERATURE, 119)
+    assert later.recipe(TEMPERATURE, 120) == later.recipe(TEMPERATURE, 10**9) == other
+    with pytest.raises(
+        PlanError, match="found a recipe for 'air_temperature' from tick 120 on, expected none from 110"
+    ):
+        later.with_recipe(RecipeEntry(110, "air_temperature", other, "too late"))
+
+
+def test_what_the_lake_has_gathered_changes_coming_ticks_only(tmp_path) -> None:
+    x, y = positions(300)
+    settings = GriddingSettings()
+    plan = first_plan(GRID, settings, 100, for_all_groups(GRID, x[:5], y[:5]))
+    lake = Lake(str(tmp_path / "lake")).create()
+    rng = np.random.default_rng(2)
+    blocks = []
+    for tick in range(100, 100 + TICKS):
+        value = 280 + 8 * np.sin(np.radians(2 * x)) + rng.normal(0, 0.5, len(x))
+        rows = Measurements(
+            np.arange(len(x), dtype=np.uint64), np.full(len(x), tick * 600_000_000 + 1), x, y, value,
+            np.zeros(len(x), np.uint8), np.ones(len(x), np.uint8),
+        )  # fmt: skip
+        field = np.zeros(512, np.float32)
+        identity = Identity("air_temperature", tick, "00", 0)
+        blocks.append(
+            Block(
+                identity,
+                field,
+                field + 1,
+                300,
+                "kriging",
+                rows,
+                np.zeros(len(x), np.uint8),
+                TEMPERATURE.inputs,
+            )
+        )
+    lake.write("tiles", table_of(blocks, GRID), ("attribute", "day"), "streamx", 0, 0)
+    numbers, names = np.arange(300, dtype=np.uint64), [f"S{n}" for n in range(300)]
+    sensors = pa.table([pa.array(numbers), names, [TEMPERATURE.name] * 300, x, y], schema=SENSOR)
+    lake.write("sensors", sensors, (), "streamx", 0, 0)
+    newest = 100 + TICKS - 1
+
+    fresh = refreshed(plan, lake, settings, newest, ahead_s=600)
+
+    assert fresh.recipes[: len(plan.recipes)] == plan.recipes
+    assert fresh.halos[: len(plan.halos)] == plan.halos
+    assert fresh.recipe(TEMPERATURE, newest + 2) == plan.recipe(TEMPERATURE, newest + 2)
+    assert refreshed(fresh, lake, settings, newest, ahead_s=600) == fresh
+    fitted = fresh.recipe(TEMPERATURE, newest + 3).parameters[0]
+    assert fitted != plan.recipe(TEMPERATURE, newest).parameters[0]
+    assert 0 < fitted.noise < 2
+    names = TEMPERATURE.name
+    assert max(fresh.halo(names, newest + 3).width_m) < max(plan.halo(names, newest).width_m)
