@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from functools import reduce
+from glob import glob
 from pathlib import Path
 from typing import Any
 
@@ -127,6 +128,10 @@ def _files(
     session: SparkSession, source: FileSource, mapping: Mapping, streaming: bool, stations: Stations | None
 ) -> DataFrame:
     path = Path(source.path)
+    if not streaming and "://" not in source.path and not glob(source.path):
+        raise InletError(
+            f"source {name_of(source)}: path: found nothing at {source.path}, expected a file, a folder or a pattern"
+        )
     if streaming and "://" not in source.path and not set(source.path) & set("*?[{") and not path.suffix:
         path.mkdir(parents=True, exist_ok=True)  # a folder to which files will come
     return read_files(

@@ -163,15 +163,6 @@ def _span(
 # run
 
 
-@dataclass(frozen=True, slots=True)
-class Running:
-    """A stream under way."""
-
-    query: Any
-    job: Job
-    outcome: Outcome
-
-
 def run(
     session: SparkSession,
     settings: PipelineSettings,

@@ -120,7 +120,13 @@ def package_zip() -> Path:
 
 
 def _connect(master: str, conf: Mapping[str, str]) -> SparkSession:
-    session: SparkSession = SparkSession.builder.remote(master).getOrCreate()
+    try:
+        session: SparkSession = SparkSession.builder.remote(master).getOrCreate()
+    except Exception as error:
+        reason = str(error).strip().splitlines()[:1]
+        raise SessionError(
+            f"spark {master}: found no Connect server ({''.join(reason)[:200]}), expected one there"
+        ) from error
     for key, value in (_DEFAULTS | dict(conf)).items():
         if _settable(session, key):
             session.conf.set(key, value)

@@ -7,7 +7,6 @@ may drop it the second time.
 import json
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -176,9 +175,3 @@ def _observations(blocks: list[Block]) -> pa.Array:
         fields=list(OBSERVATION),
     )
     return pa.ListArray.from_arrays(offsets, nested)
-
-
-def day_of(grid: Grid, tick: int) -> str:
-    """The day of a tick, as the lake spells it."""
-    moment: datetime = grid.time_of(tick).astimezone(UTC)
-    return moment.date().isoformat()
