@@ -125,6 +125,28 @@ def test_the_last_revisions_are_what_the_backfill_makes_bit_for_bit(found, rando
         assert len(numbers) <= 1 + TIMING.lateness_s / TICK
 
 
+@pytest.mark.parametrize("flat_s", [0, 300])
+@given(
+    st.lists(
+        st.tuples(st.integers(0, 3), st.integers(0, 1800), st.sampled_from([9.0, 10.0, 14.0, 18.0, 30.0])),
+        max_size=40,
+    ),
+    st.integers(1, 25),
+)
+@settings(max_examples=150, deadline=None)
+def test_the_context_of_a_chunk_holds_all_that_matters_to_its_ticks(flat_s: int, found, first: int) -> None:
+    domain = replace(domain_of(), limits=(replace(LIMITS, flat_s=flat_s),))
+    rows, _ = deduplicate([rows_of(found)])
+    begin_us = first * TICK * 1_000_000
+    context = rows.take(rows.time_us >= begin_us - round(domain.context_s * 1e6))
+
+    whole, part = (domain.check(r, Past.nothing()) for r in (rows, context))
+
+    for tick in range(first, first + 3):
+        expected, got = (domain.grid_at(checked, 0, tick) for checked in (whole, part))
+        assert [t.digest for t in got.tiles] == [t.digest for t in expected.tiles]
+
+
 def test_a_tick_is_published_by_the_clock_and_not_by_the_next_event() -> None:
     book = Book(domain_of(), 0, Memory())
     book.receive([rows_of([(1, 5, 10.0), (1, 500, 11.0)])])

@@ -252,7 +252,6 @@ class Book:
 
     def _close(self, closed: int) -> None:
         state, domain = self.state, self._domain
-        closed = min(closed, state.next_tick - 1)
         if closed <= state.closed:
             return
         state.closed = closed
