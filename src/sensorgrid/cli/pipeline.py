@@ -29,6 +29,7 @@ Master = Annotated[
 ]
 From = Annotated[str | None, typer.Option("--from", help="First moment, ISO 8601 with zone.")]
 Until = Annotated[str | None, typer.Option("--until", help="End, ISO 8601 with zone.")]
+LakePath = Annotated[Path | None, typer.Option("--lake", help="Another lake than the configuration's.")]
 JsonFile = Annotated[
     Path | None,
     typer.Option("--json", metavar="FILE", help="Also write the counts here; - writes only them."),
@@ -52,8 +53,8 @@ def run_command(
     from sensorgrid.pipeline.receiving import landing_daemons
 
     target, settings = arguments.read_target(json_file), _settings(config, master)
-    stop = _stop_on_signals()
     with _session(settings) as session, landing_daemons(settings, _say), _live() as listen:
+        stop = _stop_on_signals()  # after Spark has started, which has a handler of its own
         outcome = jobs.run(session, settings, stop, seconds=seconds, listen=listen, say=_say)
     _finish("pipeline run", outcome, settings, target)
 
@@ -94,18 +95,20 @@ def replay_command(
 ) -> None:
     """Send what lies in the sources' files through the stream, as if it arrived now.
 
+    The grids go to a lake of their own, beside the configuration's; status and map show it with --lake.
+
     Example: sensorgrid pipeline replay grid.toml --speed 3600
     """
     from sensorgrid.pipeline import jobs
 
     target, settings = arguments.read_target(json_file), _settings(config, master)
     first, end = _moment("--from", start), _moment("--until", until)
-    stop = _stop_on_signals()
     with _session(settings) as session, _live() as listen:
+        stop = _stop_on_signals()
         outcome = jobs.replay(
             session, settings, stop, speed=speed, first=first, until=end, listen=listen, say=_say
         )
-    _finish("pipeline replay", outcome, settings, target)
+    _finish("pipeline replay", outcome, jobs.replay_settings(settings), target)
 
 
 @app.command("land")
@@ -135,7 +138,7 @@ def tidy_command(config: Config) -> None:
 
 
 @app.command("status")
-def status_command(config: Config, json_file: JsonFile = None) -> None:
+def status_command(config: Config, place: LakePath = None, json_file: JsonFile = None) -> None:
     """What the lake holds: ticks, grids, counts, and the reasons of what was refused.
 
     Example: sensorgrid pipeline status grid.toml
@@ -146,7 +149,7 @@ def status_command(config: Config, json_file: JsonFile = None) -> None:
     from sensorgrid.pipeline.settings import read_settings
 
     settings = read_settings(config)
-    lake = Lake(settings.lake).check()
+    lake = Lake(str(place or settings.lake)).check()
     facts = pipeline_views.lake_facts(lake, settings.grid.grid())
     if write(arguments.read_target(json_file), {"command": "pipeline status"} | facts):
         pipeline_views.show_lake(console, facts)
@@ -162,6 +165,7 @@ def map_command(
         str | None, typer.Option("--at", help="Moment, ISO 8601 with zone; the newest tick.")
     ] = None,
     out: Annotated[Path, typer.Option("--out", help="A PNG, PDF or SVG file.")] = Path("map.png"),
+    place: LakePath = None,
     coast: Annotated[
         Path | None, typer.Option("--coast", help="Coastlines: CSV with ring number, longitude, latitude.")
     ] = None,
@@ -175,15 +179,17 @@ def map_command(
     from sensorgrid.pipeline.settings import read_settings
 
     settings = read_settings(config)
-    lake, grid = Lake(settings.lake).check(), settings.grid.grid()
+    lake, grid = Lake(str(place or settings.lake)).check(), settings.grid.grid()
     pipeline_map.draw(lake, grid, attribute, _moment("--at", at), out, coast)
     errors.print(f"wrote {out}", style="dim")
 
 
 def _settings(config: Path, master: str | None) -> Any:
+    from sensorgrid.pipeline.inlet import check_sources
     from sensorgrid.pipeline.settings import read_settings
 
     settings = read_settings(config)
+    check_sources(settings)  # a mistake in a mapping shall not wait for Spark
     if master is None:
         return settings
     return settings.model_copy(update={"spark": settings.spark.model_copy(update={"master": master})})

@@ -22,7 +22,7 @@ def line_of(report: Report) -> str:
     wrong = "" if batch.balanced else "  THE COUNTS DO NOT ADD UP"
     return (
         f"batch {report.batch}: {batch.raw:,} in {report.seconds:.1f} s, {batch.blocks} grids, newest tick {newest}"
-        f" | in all {total.raw:,} raw = {total.used:,} used + {total.flagged:,} flagged + {total.duplicate:,}"
+        f" | in this run {total.raw:,} raw = {total.used:,} used + {total.flagged:,} flagged + {total.duplicate:,}"
         f" duplicate + {total.late:,} late + {total.dead_letter:,} dead{wrong}"
     )
 
@@ -38,8 +38,8 @@ def lake_facts(lake: Lake, grid: Grid) -> dict[str, Any]:
             {
                 "attribute": name,
                 "ticks": pc.count_distinct(mine["tick"]).as_py(),
-                "first": grid.time_of(first).isoformat(),
-                "last": grid.time_of(last).isoformat(),
+                "first": f"{grid.time_of(first):%Y-%m-%d %H:%M}",
+                "last": f"{grid.time_of(last):%Y-%m-%d %H:%M}",
                 "grids": len(mine),
                 "revised": pc.sum(pc.greater(mine["revision"], 0)).as_py(),
             }
@@ -65,16 +65,23 @@ def show_lake(console: Console, facts: dict[str, Any]) -> None:
     """The facts as tables."""
     table = Table(title=f"lake {facts['lake']}", title_justify="left")
     for name in ("attribute", "ticks", "first", "last", "grids", "revised"):
-        table.add_column(name, justify="left" if name in ("attribute", "first", "last") else "right")
+        left = name in ("attribute", "first", "last")
+        table.add_column(name, justify="left" if left else "right", no_wrap=name in ("first", "last"))
     for row in facts["attributes"]:
         table.add_row(*(f"{v:,}" if isinstance(v, int) else str(v) for v in row.values()))
     console.print(table)
     counts = facts["counts"]
     names = ("raw", "used", "flagged", "duplicate", "late", "dead_letter")
     console.print(
-        f"{facts['sensors']:,} sensors; " + ", ".join(f"{counts[n]:,} {n.replace('_', ' ')}" for n in names),
+        f"{facts['sensors']:,} sensors; in all runs: "
+        + ", ".join(f"{counts[n]:,} {n.replace('_', ' ')}" for n in names),
         highlight=False,
     )
+    if counts["tests"]:
+        tests = sorted(counts["tests"].items(), key=lambda item: -item[1])
+        console.print(
+            "flagged: " + ", ".join(f"{number:,} {test}" for test, number in tests), highlight=False
+        )
     if facts["refused"]:
         refused = Table(title="refused, with their reasons in letters/", title_justify="left")
         refused.add_column("test")

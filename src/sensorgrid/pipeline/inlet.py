@@ -66,6 +66,13 @@ def check(rows: DataFrame, settings: PipelineSettings, grid: Grid, now: Column |
     return flag(rows, replace(grid, attributes=names), settings.limits(), now)
 
 
+def check_sources(settings: PipelineSettings) -> None:
+    """Refuse mappings and station tables that cannot be read, before anything is started."""
+    for source in settings.sources:
+        if not isinstance(source, SyntheticSource):
+            _stations(source, read_mapping(source.mapping))
+
+
 def name_of(source: AnySource) -> str:
     """What a source is called in letters and messages."""
     return source.name or source.kind

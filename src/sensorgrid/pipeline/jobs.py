@@ -4,11 +4,13 @@ Wiring only: the logic is in the stages. A job is given a configuration and a se
 can be asked to stop.
 """
 
+import fcntl
 import json
 import shutil
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -107,10 +109,10 @@ def backfill(
     """Grid what lies in the sources, all ticks from `first` on and before `until`, or all that have data."""
     begin = time.monotonic()
     job = job_of(settings, f"fill{uuid4().hex[:12]}")
-    job.lake.create()
     grid = job.grid
     say("reading the sources")
     flagged = inlet.flagged(session, settings, grid, streaming=False)
+    job.lake.create()
     seen = planning.look(flagged, grid)
     span = _span(grid, seen, first, until)
     if job.lake.streamed():
@@ -175,6 +177,37 @@ def run(
     plan: Plan | None = None,
 ) -> Outcome:
     """Grid what arrives, until asked to stop or for some seconds; a feed brings its own time, and an end."""
+    with _only_one(settings.checkpoint_of()):
+        return _run(session, settings, stop, seconds, feed, listen, say, plan)
+
+
+@contextmanager
+def _only_one(checkpoint: str) -> Iterator[None]:
+    """Refuse a second run over the same checkpoint, on a file system with locks."""
+    if "://" in checkpoint:
+        yield
+        return
+    Path(checkpoint).parent.mkdir(parents=True, exist_ok=True)
+    with open(f"{checkpoint}.lock", "w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            raise JobError(
+                f"checkpoint {checkpoint}: found another run that uses it, expected none"
+            ) from None
+        yield
+
+
+def _run(
+    session: SparkSession,
+    settings: PipelineSettings,
+    stop: threading.Event,
+    seconds: float | None,
+    feed: "Feed | None",
+    listen: Listener,
+    say: Say,
+    plan: Plan | None,
+) -> Outcome:
     outcome = Outcome()
     now_us = feed.start_us if feed is not None else time.time_ns() // 1000
     job = _prepare(settings, now_us, say, outcome, plan)

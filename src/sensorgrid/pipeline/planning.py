@@ -222,7 +222,8 @@ def _halo(
         return HaloEntry(from_tick, group.name, (float(settings.halo),) * len(regions), "as configured")
     x, y = positions[group.name]
     width = regions.halos_for(x, y, positions_needed(settings))
-    why = f"density of {len(x):,} sensors" if len(x) else "no sensor known yet: as wide as a region"
+    places = len(np.unique(np.stack([x, y]), axis=1).T)
+    why = f"for {places:,} places of sensors" if places else "no sensor known yet: as wide as a region"
     return HaloEntry(from_tick, group.name, tuple(round(float(w), 1) for w in width), why)
 
 

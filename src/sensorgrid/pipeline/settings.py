@@ -344,6 +344,8 @@ def _found(error: Any) -> str:
         return "found a key that is not known, expected one of those in docs/pipeline.md"
     if error["type"] == "missing":
         return "found nothing, expected this key"
+    if error["msg"].startswith("Value error, "):  # ours: says what was found
+        return str(error["msg"].removeprefix("Value error, "))
     return f"found {error['input']!r}, {error['msg']}"
 
 
