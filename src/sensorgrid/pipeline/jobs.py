@@ -499,9 +499,13 @@ def _notes(plan: Plan) -> list[str]:
     notes = []
     for group, entry in latest.items():
         halo = plan.halos_of(group)[-1]
-        widths = sorted(w / 1000 for w in halo.width_m)
-        notes.append(f"{group}: {entry.why}; halos of {widths[0]:,.3g} to {widths[-1]:,.3g} km ({halo.why})")
+        widths = sorted(halo.width_m)
+        notes.append(f"{group}: {entry.why}; halos of {_km(widths[0])} to {_km(widths[-1])} ({halo.why})")
     return notes
+
+
+def _km(metres: float) -> str:
+    return f"{metres / 1000:,.0f} km" if metres >= 10_000 else f"{metres:,.0f} m"
 
 
 def _fitting(plan: Plan | None, settings: PipelineSettings, grid: Grid) -> Plan | None:
