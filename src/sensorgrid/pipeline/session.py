@@ -53,7 +53,7 @@ def start_session(
     *,
     name: str = "sensorgrid",
     conf: Mapping[str, str] | None = None,
-    driver_memory: str = "2g",
+    driver_memory: str = "1500m",
     log: Path | None = None,
 ) -> SparkSession:
     """A session on `master`: ``local[N]``, ``spark://host:port``, ``yarn``…, or ``sc://host:port`` (Connect).

@@ -201,7 +201,7 @@ class SparkSettings(_Strict):
     """``[spark]``."""
 
     master: str = "local[*]"
-    driver_memory: str = "2g"
+    driver_memory: str = "1500m"
     trigger: Duration = 2.0
     conf: dict[str, str] = Field(default_factory=dict)
 
