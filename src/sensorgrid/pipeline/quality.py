@@ -118,7 +118,7 @@ def flag(
         (attribute_fails(), FAIL, "attribute"),
         (position_fails(grid), FAIL, "position"),
         (is_outside(grid), FAIL, "outside"),
-        (exceeds("gross"), FAIL, "range"),
+        (exceeds("gross") | is_infinite(), FAIL, "range"),
         (exceeds("usual"), SUSPECT, "range"),
     ]
     # In steps, and by the number of the verdict: written into each other, these expressions become one method
@@ -144,8 +144,13 @@ def flag(
 
 
 def is_missing() -> Column:
-    """No value, or none that is a number."""
-    return F.col("value").isNull() | F.isnan("value") | (F.abs("value") == float("inf"))
+    """No value, or not a number."""
+    return F.col("value").isNull() | F.isnan("value")
+
+
+def is_infinite() -> Column:
+    """A number that no instrument reads, also of an attribute of which no limits are known."""
+    return F.abs("value") == float("inf")
 
 
 def time_fails(limits: Limits) -> Column:
