@@ -171,6 +171,26 @@ def restrict_to(fragments: Fragments, starts: Ints, lengths: Ints) -> Fragments:
     return Fragments(grid, box, limits, *cut(starts, lengths, *ranges, layout.axes_array, layout.counts))
 
 
+def points_in(box: Box, limits: tuple[int, int, int], cells: Sequence[int], grid: Grid) -> list[int]:
+    """How many points of a query lie in each of the given cells (codes), in one period.
+
+    >>> points_in(Box(0, 8, 0, 8), (16, 16, 16), [0b1, 0b11], Grid(shape=(64, 32)))
+    [1024, 0]
+    """
+    grid.check_box(box)
+    layout = layout_of(grid)
+    lengths = [code.bit_length() - 1 for code in cells]
+    starts = [(code ^ 1 << n) << (layout.digits - n) for code, n in zip(cells, lengths, strict=True)]
+    found, _, _, points = cut(
+        np.array(starts, dtype=np.int64), np.array(lengths, dtype=np.int64), *_ranges(box, limits, grid),
+        layout.axes_array, layout.counts,
+    )  # fmt: skip
+    if len(found) == len(cells):
+        return [int(p) for p in points]
+    known = dict(zip(found.tolist(), points.tolist(), strict=True))
+    return [known.get(start, 0) for start in starts]
+
+
 def _ranges(box: Box, limits: tuple[int, int, int], grid: Grid) -> tuple[Ints, Ints, Ints, Ints]:
     """A query as the compiled code wants it: ranges of columns and rows, limits, bits."""
     return (

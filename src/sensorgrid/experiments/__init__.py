@@ -1,0 +1,1 @@
+"""The papers' evaluations: specification in, table out, and what no policy can beat."""

@@ -1,0 +1,1 @@
+"""The broker without I/O: events in, effects out, time and randomness injected."""

@@ -1,0 +1,150 @@
+"""The broker: events in, effects out. It knows no message's meaning, only whose it is.
+
+Each mechanism brings a table of handlers. After every event the mechanisms settle in turn until none has work
+left for another, and what they have to say goes out.
+"""
+
+from collections.abc import Callable, Mapping
+from random import Random
+from typing import Any, Protocol
+
+from sensorgrid.model.grid import Grid
+from sensorgrid.model.ids import Instant, PeerId
+from sensorgrid.overlay.events import (
+    Assigned,
+    Disconnect,
+    Effect,
+    Event,
+    PeerDown,
+    PeerUp,
+    Published,
+    Recalled,
+    Received,
+    Woke,
+)
+from sensorgrid.overlay.mechanisms.liveness import Liveness
+from sensorgrid.overlay.mechanisms.news import News
+from sensorgrid.overlay.mechanisms.replication import Replication
+from sensorgrid.overlay.mechanisms.routing import Routing
+from sensorgrid.overlay.mechanisms.streams import Streams
+from sensorgrid.overlay.policies.interface import Policy
+from sensorgrid.overlay.settings import Settings
+from sensorgrid.overlay.state import State
+
+
+class Mechanism(Protocol):
+    """A part of what a broker does."""
+
+    @property
+    def handlers(self) -> Mapping[type, Callable[[PeerId, Any], None]]:
+        """Its messages."""
+
+    def settle(self) -> bool:
+        """Do what others left for it; whether others may have something to do now."""
+
+    def flush(self) -> None:
+        """Send what was kept back to go out together."""
+
+    def peer_down(self, peer: PeerId) -> None:
+        """A connection is gone."""
+
+    def next_wakeup(self) -> Instant | None:
+        """When it has to be woken."""
+
+    def woke(self) -> None:
+        """Time has passed."""
+
+
+class Broker:
+    """One broker, in whatever world.
+
+    Examples
+    --------
+    >>> from sensorgrid.overlay.events import PeerUp
+    >>> from sensorgrid.overlay.policies.interface import Never
+    >>> broker = Broker(PeerId(0), Grid(), Settings(budget=1000), Never(), Random(1))
+    >>> broker.handle(PeerUp(PeerId(1 << 20)), now=0.0)
+    []
+    """
+
+    def __init__(self, me: PeerId, grid: Grid, settings: Settings, policy: Policy, rng: Random) -> None:
+        self.state = State(me, grid, settings, rng)
+        self.streams = Streams(self.state)
+        self.routing = Routing(self.state)
+        self.replication = Replication(self.state, policy)
+        self.news = News(self.state, policy.gossips)
+        self.liveness = Liveness(self.state)
+        self.mechanisms: tuple[Mechanism, ...] = (
+            self.streams,
+            self.routing,
+            self.replication,
+            self.news,
+            self.liveness,
+        )
+        self._handlers: dict[type, Callable[[PeerId, Any], None]] = {}
+        for mechanism in self.mechanisms:
+            self._handlers.update(mechanism.handlers)
+
+    @property
+    def me(self) -> PeerId:
+        """Its number."""
+        return self.state.me
+
+    def handle(self, event: Event, now: Instant) -> list[Effect]:
+        """One event, and all that follows from it here."""
+        state = self.state
+        state.now = state.intake.now = now
+        match event:
+            case Received(peer, message):
+                if peer in state.links.up:
+                    state.links.up[peer] = now
+                    self._handlers[type(message)](peer, message)
+            case Woke():
+                for mechanism in self.mechanisms:
+                    mechanism.woke()
+            case PeerUp(peer):
+                if peer in state.links.up:
+                    self._down(peer)
+                state.links.opened(peer, now)
+                self.news.peer_up(peer)
+            case PeerDown(peer):
+                state.links.closed(peer)
+                self._down(peer)
+            case Published():
+                self.streams.published(event)
+            case Recalled():
+                self.streams.recalled(event)
+            case Assigned():
+                self.routing.assigned(event)
+                self.streams.assigned(event)
+                self.liveness.assigned()
+            case _:
+                raise TypeError(f"broker {self.me}: found {type(event).__name__}, expected a broker's event")
+        self._settle()
+        effects = state.effects[:]
+        state.effects.clear()
+        return effects
+
+    def next_wakeup(self) -> Instant | None:
+        """When `Woke` is due, if nothing else happens."""
+        times = [due for mechanism in self.mechanisms if (due := mechanism.next_wakeup()) is not None]
+        return min(times, default=None)
+
+    def _settle(self) -> None:
+        while True:
+            while self.liveness.broken:
+                peer = self.liveness.broken.pop()
+                self.state.links.closed(peer)
+                self.state.effects.append(Disconnect(peer))
+                self._down(peer)
+            busy = False
+            for mechanism in self.mechanisms:
+                busy |= mechanism.settle()
+            if not busy:
+                break
+        for mechanism in self.mechanisms:
+            mechanism.flush()
+
+    def _down(self, peer: PeerId) -> None:
+        for mechanism in self.mechanisms:
+            mechanism.peer_down(peer)

@@ -1,0 +1,118 @@
+"""Messages as bytes: a msgpack header, then raw little-endian values.
+
+The header says what the values are; values are neither copied into it nor parsed. A frame begins with the length
+of its header. Decoding trusts nothing: what is not a message of ours is a `CodecError`.
+"""
+
+import struct
+
+import msgspec
+import numpy as np
+
+from sensorgrid.model.block import Slab
+from sensorgrid.model.errors import SensorGridError
+from sensorgrid.overlay import messages
+from sensorgrid.overlay.messages import Feed
+
+VERSION = 1
+"""of the frames; the first byte of each"""
+_PREFIX = struct.Struct("<BI")
+
+
+class CodecError(SensorGridError, ValueError):
+    """Bytes that are not a message."""
+
+
+class _FeedHeader(msgspec.Struct, frozen=True, array_like=True, tag="Feed"):
+    generation: int
+    cell: int
+    tick: int
+    revision: int
+    slabs: tuple[tuple[tuple[int, int, int], tuple[int, int, int], str], ...] | None
+    until: int
+
+
+_Plain = (
+    messages.Want
+    | messages.Leave
+    | messages.Grant
+    | messages.Refuse
+    | messages.Redirect
+    | messages.Ask
+    | messages.Find
+    | messages.Found
+    | messages.Located
+    | messages.Offer
+    | messages.Answer
+    | messages.Moving
+    | messages.News
+    | messages.Alive
+)
+_encoder = msgspec.msgpack.Encoder()
+_decoder: msgspec.msgpack.Decoder[_FeedHeader | messages.Any] = msgspec.msgpack.Decoder(_FeedHeader | _Plain)
+_TYPES = ("<f4", "<f8")
+
+
+def encode(message: messages.Any) -> bytes:
+    """A message as one frame.
+
+    >>> decode(encode(messages.Leave(3, (5, 6))))
+    Leave(generation=3, cells=(5, 6))
+    """
+    if not isinstance(message, Feed):
+        header = _encoder.encode(message)
+        return _PREFIX.pack(VERSION, len(header)) + header
+    slabs = message.slabs
+    described = None if slabs is None else tuple((s.y, s.x, _type(s.values)) for s in slabs)
+    header = _encoder.encode(
+        _FeedHeader(
+            message.generation, message.cell, message.tick, message.revision, described, message.until
+        )
+    )
+    values = (np.ascontiguousarray(s.values, dtype=_type(s.values)).tobytes() for s in slabs or ())
+    return b"".join((_PREFIX.pack(VERSION, len(header)), header, *values))
+
+
+def decode(frame: bytes) -> messages.Any:
+    """The message in a frame; values are views into it."""
+    if len(frame) < _PREFIX.size:
+        raise CodecError(f"frame: found {len(frame)} bytes, expected at least {_PREFIX.size}")
+    version, length = _PREFIX.unpack_from(frame)
+    if version != VERSION:
+        raise CodecError(f"frame: found version {version}, expected {VERSION}")
+    start = _PREFIX.size + length
+    try:
+        header = _decoder.decode(frame[_PREFIX.size : start])
+    except (msgspec.DecodeError, ValueError) as error:
+        raise CodecError(f"frame: found no message ({error}), expected one") from None
+    if not isinstance(header, _FeedHeader):
+        if len(frame) != start:
+            raise CodecError(f"frame: found {len(frame) - start} bytes after the message, expected none")
+        return header
+    slabs = None if header.slabs is None else _slabs(frame, start, header.slabs)
+    return Feed(header.generation, header.cell, header.tick, header.revision, slabs, header.until)
+
+
+def _slabs(
+    frame: bytes, start: int, described: tuple[tuple[tuple[int, int, int], tuple[int, int, int], str], ...]
+) -> tuple[Slab, ...]:
+    found = []
+    for y, x, kind in described:
+        if kind not in _TYPES or min(y[2], x[2]) < 1:
+            raise CodecError(
+                f"slab: found {kind} with strides {y[2]}, {x[2]}, expected one of {_TYPES}, at least 1"
+            )
+        rows, columns = len(range(*y)), len(range(*x))
+        size = rows * columns * np.dtype(kind).itemsize
+        if start + size > len(frame):
+            raise CodecError(f"slab: found {len(frame) - start} bytes of values, expected {size}")
+        values = np.frombuffer(frame, dtype=kind, count=rows * columns, offset=start).reshape(rows, columns)
+        found.append(Slab(y, x, values))
+        start += size
+    if start != len(frame):
+        raise CodecError(f"frame: found {len(frame) - start} bytes after the values, expected none")
+    return tuple(found)
+
+
+def _type(values: np.ndarray[tuple[int, ...], np.dtype[np.floating]]) -> str:
+    return "<f8" if values.dtype.itemsize == 8 else "<f4"

@@ -1,0 +1,174 @@
+"""What happens to a broker or a client, and what it does about it.
+
+Both worlds, the simulator and the runtime, feed one event, apply the effects in order, and re-arm one timer.
+Nothing in the overlay knows which world it is in.
+"""
+
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from sensorgrid.model.block import Slab, Values
+from sensorgrid.model.ids import PeerId, QueryId
+from sensorgrid.model.query import Query
+from sensorgrid.overlay import messages
+
+# -- events
+
+
+@dataclass(frozen=True, slots=True)
+class PeerUp:
+    """A connection is open. If there was one with this peer, it is gone with all that was said on it."""
+
+    peer: PeerId
+
+
+@dataclass(frozen=True, slots=True)
+class PeerDown:
+    """A connection broke, or could not be made."""
+
+    peer: PeerId
+
+
+@dataclass(frozen=True, slots=True)
+class Received:
+    """A message, in the order in which the peer sent them."""
+
+    peer: PeerId
+    message: messages.Any
+
+
+@dataclass(frozen=True, slots=True)
+class Woke:
+    """The time that was asked for has come."""
+
+
+@dataclass(frozen=True, slots=True)
+class Region:
+    """Who owns a region."""
+
+    attribute: int
+    cell: int
+    """a spatial cell"""
+    owner: PeerId
+    epoch: int
+    """grows with every change of owner"""
+
+
+@dataclass(frozen=True, slots=True)
+class Assigned:
+    """The regions of the world, as far as this broker shall know them: its own and its neighbours'."""
+
+    regions: tuple[Region, ...]
+    links: tuple[PeerId, ...] = ()
+    """neighbours of a broker without a region"""
+
+
+@dataclass(frozen=True, slots=True)
+class Published:
+    """One tick of a region, from the pipeline to its gateway. May come more than once."""
+
+    attribute: int
+    cell: int
+    tick: int
+    revision: int
+    epoch: int
+    values: Values | None
+    """the region's box [row, column]; None: the pipeline has nothing for this tick"""
+
+
+@dataclass(frozen=True, slots=True)
+class Recalled:
+    """The tail of the lake for a region, asked for by `Recall`."""
+
+    attribute: int
+    cell: int
+    epoch: int
+    ticks: tuple[tuple[int, int, Values | None], ...]
+    """(tick, revision, values), in order, each tick once"""
+
+
+@dataclass(frozen=True, slots=True)
+class Submitted:
+    """A user poses a query. `start` and `until` are ticks."""
+
+    query: QueryId
+    ask: Query
+    start: int
+    until: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Refined:
+    """A user wants the running query otherwise; what it has already goes on."""
+
+    query: QueryId
+    ask: Query
+
+
+@dataclass(frozen=True, slots=True)
+class Cancelled:
+    """A user has enough."""
+
+    query: QueryId
+
+
+Event: TypeAlias = (
+    PeerUp | PeerDown | Received | Woke | Assigned | Published | Recalled | Submitted | Refined | Cancelled
+)
+
+# -- effects
+
+
+@dataclass(frozen=True, slots=True)
+class Connect:
+    """Open a connection; `PeerUp` or `PeerDown` follows."""
+
+    peer: PeerId
+
+
+@dataclass(frozen=True, slots=True)
+class Disconnect:
+    """Close a connection; no event follows here."""
+
+    peer: PeerId
+
+
+@dataclass(frozen=True, slots=True)
+class Send:
+    """Send a message on the open connection."""
+
+    peer: PeerId
+    message: messages.Any
+
+
+@dataclass(frozen=True, slots=True)
+class Recall:
+    """Read the tail of the lake for a region; `Recalled` follows."""
+
+    attribute: int
+    cell: int
+    epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class Deliver:
+    """Values for the user: what a piece of the query holds at a tick; None says that there are none."""
+
+    query: QueryId
+    attribute: int
+    cell: int
+    tick: int
+    revision: int
+    slabs: tuple[Slab, ...] | None
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """What became of a query: admitted, refused, suspended, resumed, finished; with the reason."""
+
+    query: QueryId
+    status: str
+    reason: str = ""
+
+
+Effect: TypeAlias = Connect | Disconnect | Send | Recall | Deliver | Reply

@@ -1,0 +1,421 @@
+"""The receiving end of streams: pieces, who feeds them, and how they change provider.
+
+A receiver keeps one next tick and one provider per *piece*: a cell, or for a client the part of a cell that its
+query wants. Clients and relaying brokers receive in exactly the same way; what they do with what arrives is
+their `Host`'s business.
+
+A piece has at most one `feed`, whose blocks it lives on, and one `trial`, a feed that would replace it. The
+trial takes over only when its path is known, does not lead through this receiver, and its blocks have reached
+the piece's next tick: make before break. Blocks of both are welcome; each is clipped to what is missing.
+"""
+
+from collections.abc import Iterable
+from heapq import heappop, heappush
+from typing import Protocol
+
+from sensorgrid.index.codes import beside, contains
+from sensorgrid.model.block import Slab
+from sensorgrid.model.ids import Instant, PeerId
+from sensorgrid.overlay.messages import Clip, Feed, Grant, Leave, Path, Redirect, Refuse, Want
+from sensorgrid.overlay.settings import Settings
+
+SEARCHES_MAX = 6
+"""providers that are tried for a piece before it counts as lost"""
+
+
+class Source:
+    """One entry at one provider, seen from the receiver."""
+
+    __slots__ = ("at", "cell", "generation", "path", "peer")
+
+    def __init__(self, peer: PeerId, generation: int, cell: int, at: int) -> None:
+        self.peer = peer
+        self.generation = generation
+        self.cell = cell
+        self.at = at
+        """the tick that it will send next"""
+        self.path: Path | None = None
+        """None: not granted yet, or unknown at present"""
+
+
+class Piece:
+    """A disjoint part of what a receiver wants."""
+
+    __slots__ = (
+        "attribute", "cell", "clip", "due", "feed", "hints", "next", "owner", "points", "revisions", "trial",
+        "tried", "until",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        owner: object,
+        attribute: int,
+        cell: int,
+        points: int,
+        start: int,
+        clip: Clip | None = None,
+        until: int | None = None,
+    ) -> None:
+        self.owner = owner
+        """what it is for: a client's query, a broker's supply"""
+        self.attribute = attribute
+        self.cell = cell
+        self.points = points
+        """per period"""
+        self.next = start
+        """the tick that is missing next"""
+        self.clip = clip
+        self.until = until
+        self.feed: Source | None = None
+        self.trial: Source | None = None
+        self.revisions: dict[int, int] = {}
+        """of recent ticks that were revised"""
+        self.tried: tuple[PeerId, ...] = ()
+        """providers asked in vain since it was last fed"""
+        self.hints: tuple[PeerId, ...] = ()
+        """providers worth asking"""
+        self.due: Instant | None = None
+        """when something must have happened"""
+
+    def __repr__(self) -> str:
+        return f"<Piece {self.attribute}:{bin(self.cell)[3:]} next {self.next}>"
+
+    @property
+    def is_fed(self) -> bool:
+        """Whether data flow, or will."""
+        return self.feed is not None
+
+    @property
+    def path(self) -> Path | None:
+        """From the owner to its provider."""
+        return None if self.feed is None else self.feed.path
+
+
+class Host(Protocol):
+    """The client or broker around an intake."""
+
+    me: PeerId
+
+    def send(self, peer: PeerId, message: Want | Leave) -> None:
+        """Send, dialling first if need be."""
+
+    def locate(self, pieces: list[Piece], owner: bool) -> None:
+        """Find providers; `Intake.ask` follows, or `Intake.unlocated`."""
+
+    def fed(self, piece: Piece, tick: int, revision: int, slabs: tuple[Slab, ...] | None) -> None:
+        """A tick of a piece: the next one, or a higher revision of an earlier one."""
+
+    def moved(self, piece: Piece) -> None:
+        """A piece has another path, or none at present."""
+
+    def lost(self, piece: Piece, reason: str) -> None:
+        """Nobody feeds a piece; the host has to drop it."""
+
+    def cut(self, piece: Piece, parts: list[int]) -> list[Piece] | None:
+        """Replace a piece by its parts, if this host can; the first keeps nothing of the piece's state."""
+
+
+class Intake:
+    """All pieces of one receiver."""
+
+    def __init__(self, host: Host, settings: Settings) -> None:
+        self.host = host
+        self.settings = settings
+        self.now: Instant = 0.0
+        self.sources: dict[PeerId, dict[tuple[int, int], Piece]] = {}
+        """by provider, generation and cell"""
+        self._generation = 0
+        self._due: list[tuple[Instant, int, Piece]] = []
+        self._serial = 0
+
+    # -- what the host does
+
+    def ask(self, pieces: Iterable[Piece], peer: PeerId, via: PeerId | None = None) -> None:
+        """Ask a provider for pieces, each from its own next tick on."""
+        groups: dict[tuple[int, Clip | None, int | None], list[Piece]] = {}
+        for piece in pieces:
+            if piece.trial is not None:
+                self._leave(piece, piece.trial)
+            groups.setdefault((piece.attribute, piece.clip, piece.until), []).append(piece)
+        for (attribute, clip, until), group in groups.items():
+            self._generation += 1
+            generation = self._generation
+            known = self.sources.setdefault(peer, {})
+            for piece in group:
+                piece.trial = Source(peer, generation, piece.cell, piece.next)
+                known[generation, piece.cell] = piece
+                if peer not in piece.tried:
+                    piece.tried = (*piece.tried, peer)
+                self._arm(piece, self.settings.patience_s)
+            items = tuple((piece.cell, piece.points, piece.next) for piece in group)
+            self.host.send(peer, Want(generation, attribute, items, clip, until, via))
+
+    def seek(self, pieces: list[Piece], owner: bool = False) -> None:
+        """Look for providers."""
+        for piece in pieces:
+            self._arm(piece, self.settings.patience_s)
+        self.host.locate(pieces, owner)
+
+    def unlocated(self, piece: Piece) -> None:
+        """Nobody can be found for a piece at present."""
+        if piece.feed is None and piece.trial is None:
+            piece.due = None
+            self.host.lost(piece, "nobody within reach has it")
+
+    def drop(self, pieces: Iterable[Piece]) -> None:
+        """Want pieces no longer; nothing of them stays (rule 9)."""
+        leaving: dict[tuple[PeerId, int], list[int]] = {}
+        for piece in pieces:
+            for source in (piece.feed, piece.trial):
+                if source is not None and self._forget(source) is not None:
+                    leaving.setdefault((source.peer, source.generation), []).append(source.cell)
+            piece.feed = piece.trial = piece.due = None
+            piece.tried = piece.hints = ()
+        for (peer, generation), cells in leaving.items():
+            self.host.send(peer, Leave(generation, tuple(cells)))
+
+    def uses(self, peer: PeerId) -> bool:
+        """Whether anything comes, or shall come, from a peer."""
+        return bool(self.sources.get(peer))
+
+    # -- what providers say
+
+    def granted(self, peer: PeerId, message: Grant) -> None:
+        """A provider accepts entries, or their path has changed (rule 3)."""
+        for cell in message.cells:
+            piece, source = self._entry(peer, message.generation, cell)
+            if piece is None or source is None:
+                continue
+            source.path = message.path
+            if message.path is not None and self.host.me in message.path:
+                # Whoever finds itself in a path leaves at once, for the owner: two crossed redirects form a
+                # circle in which no block will ever show.
+                self._abandon(piece, source)
+                if piece.feed is None and piece.trial is None:
+                    self.seek([piece], owner=True)
+                self.host.moved(piece)
+            elif source is piece.trial:
+                self._consider(piece)
+            else:
+                self._arm(piece, self.settings.path_patience_s if message.path is None else None)
+                self.host.moved(piece)
+
+    def refused(self, peer: PeerId, message: Refuse) -> None:
+        """A provider does not, or no longer, feed entries."""
+        for cell in message.cells:
+            for piece, source in self._entries(peer, message.generation, cell):
+                self._forget(source)
+                if message.parts and source is piece.trial and piece.feed is None:
+                    piece.trial = None
+                    parts = self.host.cut(piece, list(message.parts))
+                    if parts is not None:
+                        self.ask(parts, peer)
+                        continue
+                piece.hints = tuple(dict.fromkeys((*message.elsewhere, *piece.hints)))
+                self._unfed(piece, source, message.reason)
+
+    def redirected(self, peer: PeerId, message: Redirect) -> None:
+        """A provider wants entries to be taken from elsewhere (rule 5)."""
+        obeyed = []
+        for cell, part in message.items:
+            piece, source = self._entry(peer, message.generation, cell)
+            if piece is None or source is None:
+                continue
+            if part != cell:
+                piece = self._split(piece, source, part)
+                source = piece.feed
+            if (
+                source is not None
+                and source is piece.feed
+                and piece.trial is None
+                and message.to != self.host.me
+            ):
+                obeyed.append(piece)
+        if obeyed:
+            self.ask(obeyed, message.to, via=peer)
+
+    def received(self, peer: PeerId, message: Feed) -> None:
+        """A tick of an entry."""
+        piece, source = self._entry(peer, message.generation, message.cell)
+        if piece is None or source is None:
+            return
+        if message.slabs is None and message.until > message.tick + 1:
+            for tick in range(max(message.tick, piece.next), message.until):
+                self._take(piece, tick, 0, None)
+            source.at = max(source.at, message.until)
+        else:
+            if message.tick == source.at:
+                source.at += 1
+            self._take(piece, message.tick, message.revision, message.slabs)
+        if source is piece.trial:
+            self._consider(piece)
+
+    def peer_down(self, peer: PeerId) -> None:
+        """A connection is gone, with all entries on it."""
+        for (generation, cell), piece in self.sources.pop(peer, {}).items():
+            for source in (piece.feed, piece.trial):
+                if source is not None and (source.peer, source.generation, source.cell) == (
+                    peer,
+                    generation,
+                    cell,
+                ):
+                    self._unfed(piece, source, "the connection broke")
+
+    # -- time
+
+    def next_wakeup(self) -> Instant | None:
+        """When a piece must have heard something."""
+        while self._due and self._due[0][2].due != self._due[0][0]:
+            heappop(self._due)
+        return self._due[0][0] if self._due else None
+
+    def woke(self) -> None:
+        """Give up on what took too long (rule 4)."""
+        while (due := self.next_wakeup()) is not None and due <= self.now:
+            piece = heappop(self._due)[2]
+            piece.due = None
+            if piece.trial is not None:
+                source = piece.trial
+                self._leave(piece, source)
+                if piece.feed is None:
+                    self._search(piece, "no answer")
+                elif piece.feed.path is None:
+                    self._arm(piece, self.settings.path_patience_s)
+            elif piece.feed is None:
+                self._search(piece, "nobody answers")
+            elif piece.feed.path is None:
+                self._leave(piece, piece.feed)
+                self.seek([piece], owner=True)
+                self.host.moved(piece)
+
+    # -- inside
+
+    def _take(self, piece: Piece, tick: int, revision: int, slabs: tuple[Slab, ...] | None) -> None:
+        """Clip to what is missing: the next tick, or a higher revision (rules 1 and 7)."""
+        if tick == piece.next:
+            piece.next = tick + 1
+        elif tick > piece.next or revision <= piece.revisions.get(tick, 0):
+            return
+        if revision:
+            piece.revisions[tick] = revision
+            horizon = piece.next - self.settings.ring_ticks
+            for old in [t for t in piece.revisions if t < horizon]:
+                del piece.revisions[old]
+        self.host.fed(piece, tick, revision, slabs)
+
+    def _consider(self, piece: Piece) -> None:
+        """Switch to the trial if it is as good as the feed: make before break (rule 4)."""
+        trial, feed = piece.trial, piece.feed
+        if trial is None or trial.path is None or trial.at < piece.next:
+            return
+        piece.feed, piece.trial = trial, None
+        piece.tried = piece.hints = ()
+        piece.due = None
+        if feed is not None and self._forget(feed) is not None:
+            self.host.send(feed.peer, Leave(feed.generation, (feed.cell,)))
+        self.host.moved(piece)
+
+    def _unfed(self, piece: Piece, source: Source, reason: str) -> None:
+        """One of a piece's sources is gone."""
+        if source is piece.trial:
+            piece.trial = None
+            if piece.feed is None:
+                self._search(piece, reason)
+            else:
+                piece.due = None
+                if piece.feed.path is None:
+                    self._arm(piece, self.settings.path_patience_s)
+        elif source is piece.feed:
+            piece.feed = None
+            self.host.moved(piece)
+            if piece.trial is None:
+                self._search(piece, reason)
+
+    def _search(self, piece: Piece, reason: str) -> None:
+        """Try the next provider that was named, then the owner, then give up: nobody wanders (rule 10)."""
+        tried = piece.tried
+        if len(tried) < SEARCHES_MAX:
+            for hint in piece.hints:
+                if hint not in tried and hint != self.host.me:
+                    self.ask([piece], hint)
+                    return
+            if self.host.me not in tried:  # stands for "has looked for the owner"
+                piece.tried = (*tried, self.host.me)
+                self.seek([piece], owner=True)
+                return
+        piece.due = None
+        self.host.lost(piece, reason)
+
+    def _split(self, piece: Piece, source: Source, part: int) -> Piece:
+        """Cut a piece along a partial redirect; all parts stay where they are, under their own names."""
+        parts = self.host.cut(piece, [part, *beside(piece.cell, part)])
+        assert parts is not None, f"{piece} cannot be cut"
+        known = self.sources.setdefault(source.peer, {})
+        del known[source.generation, source.cell]
+        if piece.trial is not None and piece.trial is not source:
+            self._leave(piece, piece.trial)
+        for new in parts:
+            mine = Source(source.peer, source.generation, new.cell, source.at)
+            mine.path = source.path
+            new.revisions = dict(piece.revisions)
+            if source is piece.feed:
+                new.feed = mine
+            else:
+                new.trial = mine
+                self._arm(new, self.settings.patience_s)
+            known[source.generation, new.cell] = new
+        piece.feed = piece.trial = piece.due = None
+        return next(new for new in parts if new.cell == part)
+
+    def _abandon(self, piece: Piece, source: Source) -> None:
+        self._leave(piece, source)
+        if piece.trial is None:
+            piece.due = None
+
+    def _leave(self, piece: Piece, source: Source) -> None:
+        if self._forget(source) is not None:
+            self.host.send(source.peer, Leave(source.generation, (source.cell,)))
+        if source is piece.trial:
+            piece.trial = None
+        if source is piece.feed:
+            piece.feed = None
+
+    def _forget(self, source: Source) -> Piece | None:
+        known = self.sources.get(source.peer)
+        if known is None:
+            return None
+        piece = known.pop((source.generation, source.cell), None)
+        if not known:
+            del self.sources[source.peer]
+        return piece
+
+    def _entry(self, peer: PeerId, generation: int, cell: int) -> tuple[Piece | None, Source | None]:
+        piece = self.sources.get(peer, _NOTHING).get((generation, cell))
+        if piece is None:
+            return None, None
+        feed = piece.feed
+        if feed is not None and feed.generation == generation and feed.peer == peer:
+            return piece, feed
+        return piece, piece.trial
+
+    def _entries(self, peer: PeerId, generation: int, cell: int) -> list[tuple[Piece, Source]]:
+        """An entry, or the parts that it was cut into."""
+        piece, source = self._entry(peer, generation, cell)
+        if piece is not None and source is not None:
+            return [(piece, source)]
+        known = self.sources.get(peer, _NOTHING)
+        found = []
+        for g, c in [key for key in known if key[0] == generation and contains(cell, key[1])]:
+            piece, source = self._entry(peer, g, c)
+            if piece is not None and source is not None:
+                found.append((piece, source))
+        return found
+
+    def _arm(self, piece: Piece, after_s: float | None) -> None:
+        piece.due = None if after_s is None else self.now + after_s
+        if piece.due is not None:
+            self._serial += 1
+            heappush(self._due, (piece.due, self._serial, piece))
+
+
+_NOTHING: dict[tuple[int, int], Piece] = {}

@@ -1,0 +1,163 @@
+"""Who can feed a cell: asked of any broker, passed on greedily towards the owner (multires, Algorithm 2).
+
+On the way, every broker keeps back what it can feed itself, so a replica answers before the owner is reached. A
+broker knows its own regions and those that touch them; that is enough, since of the regions that touch a box, one
+lies nearer to any point outside it.
+
+Differs from Algorithm 2: a cell is cut where a known region lies inside it, and each part goes its own way, so
+that no part is nearest to two brokers at once; the target is chosen anew for each part; longitude wraps.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+from sensorgrid.model.ids import Instant, PeerId
+from sensorgrid.overlay.events import Assigned
+from sensorgrid.overlay.geography import box_of, distance
+from sensorgrid.overlay.messages import Ask, Find, Found, Located
+from sensorgrid.overlay.state import State
+
+HOPS_MAX = 64
+
+
+class Routing:
+    """The mechanism."""
+
+    def __init__(self, state: State) -> None:
+        self.state = state
+        self.handlers: dict[type, Callable[[PeerId, Any], None]] = {
+            Ask: self.asked,
+            Find: self.find,
+            Found: self.found,
+        }
+
+    def assigned(self, event: Assigned) -> None:
+        """Learn where the regions are: own ones and those that touch them."""
+        state = self.state
+        state.regions, state.boxes, state.neighbours = {}, {}, {}
+        for region in event.regions:
+            state.regions.setdefault(region.attribute, {})[region.cell] = region
+            boxes = state.boxes.setdefault(region.attribute, {})
+            boxes.setdefault(region.owner, []).append(box_of(state.grid, region.cell))
+        for attribute, boxes in state.boxes.items():
+            state.neighbours[attribute] = tuple(sorted(peer for peer in boxes if peer != state.me))
+        known = {peer for peers in state.neighbours.values() for peer in peers}
+        state.peers = tuple(sorted(known.union(event.links) - {state.me}))
+
+    def asked(self, peer: PeerId, message: Ask) -> None:
+        """A client asks."""
+        self._route(peer, message.request, message.attribute, message.cells, message.owner, ())
+
+    def find(self, peer: PeerId, message: Find) -> None:
+        """A broker passes a question on."""
+        self._route(
+            message.asker, message.request, message.attribute, message.cells, message.owner, message.trail
+        )
+
+    def found(self, peer: PeerId, message: Found) -> None:
+        """An answer comes back along the trail."""
+        self._answer(message.asker, message.request, message.attribute, message.items, message.trail)
+
+    def settle(self) -> bool:
+        """Locate pieces of this broker's own."""
+        busy = bool(self.state.lookups)
+        while self.state.lookups:
+            pieces, owner = self.state.lookups.pop(0)
+            for piece in pieces:
+                self._route(self.state.me, 0, piece.attribute, (piece.cell,), owner, (), own=True)
+        return busy
+
+    def _route(
+        self,
+        asker: PeerId,
+        request: int,
+        attribute: int,
+        cells: tuple[int, ...],
+        owner: bool,
+        trail: tuple[PeerId, ...],
+        own: bool = False,
+    ) -> None:
+        """Answer what this broker can feed, pass the rest on, say what nobody can be asked for."""
+        state = self.state
+        answers: list[tuple[int, PeerId | None]] = []
+        onward: dict[PeerId, list[int]] = {}
+        stack = list(cells[::-1])
+        while stack:
+            cell = stack.pop()
+            supply = state.outlets.supply_for(attribute, cell)
+            if supply is not None and (supply.owned or not (owner or own)):
+                answers.append((cell, state.me))
+                continue
+            if not own and not owner and state.outlets.has_below(attribute, cell) and supply is None:
+                here, missing = state.outlets.available(attribute, cell)
+                answers += [(part, state.me) for part in here]
+                stack += missing[::-1]
+                continue
+            if self._splits(attribute, cell):
+                stack += [cell << 1 | 1, cell << 1]
+                continue
+            hop = self._next_hop(attribute, cell, trail)
+            if hop is None:
+                answers.append((cell, None))
+            else:
+                onward.setdefault(hop, []).append(cell)
+        for hop, parts in onward.items():
+            question = Find(asker, request, attribute, tuple(parts), owner, (*trail, state.me))
+            state.send(hop, question)
+        if answers:
+            self._answer(asker, request, attribute, tuple(answers), trail)
+
+    def _splits(self, attribute: int, cell: int) -> bool:
+        """Whether a known region lies inside the cell, smaller than it."""
+        length = cell.bit_length()
+        return any(
+            code.bit_length() > length and code >> (code.bit_length() - length) == cell
+            for code in self.state.regions.get(attribute, ())
+        )
+
+    def _next_hop(self, attribute: int, cell: int, trail: tuple[PeerId, ...]) -> PeerId | None:
+        """The neighbour nearest to the middle of the cell, if it is nearer than this broker."""
+        state = self.state
+        if len(trail) >= HOPS_MAX:
+            return None
+        boxes = state.boxes.get(attribute, {})
+        mine = boxes.get(state.me)
+        x, y = state.middle(cell)
+        best = distance(state.grid, mine, x, y) if mine else float("inf")
+        target: PeerId | None = None
+        for peer in state.neighbours.get(attribute, ()):
+            far = distance(state.grid, boxes[peer], x, y)
+            if far < best:
+                best, target = far, peer
+        if target is None and not mine:  # a relay without a region: any neighbour knows more
+            target = next((peer for peer in state.peers if peer not in trail), None)
+        return target
+
+    def _answer(
+        self,
+        asker: PeerId,
+        request: int,
+        attribute: int,
+        items: tuple[tuple[int, PeerId | None], ...],
+        trail: tuple[PeerId, ...],
+    ) -> None:
+        state = self.state
+        if trail:
+            state.send(trail[-1], Found(asker, request, attribute, items, trail[:-1]))
+        elif asker == state.me:
+            state.located += [(attribute, cell, provider) for cell, provider in items]
+        elif asker in state.links.up:
+            state.send(asker, Located(request, attribute, items))
+
+    def peer_down(self, peer: PeerId) -> None:
+        """Questions under way are asked again by those who wait for them."""
+
+    def next_wakeup(self) -> Instant | None:
+        """Routing keeps nothing that could expire."""
+        return None
+
+    def woke(self) -> None:
+        """Nothing."""
+
+    def flush(self) -> None:
+        """Nothing."""

@@ -1,0 +1,468 @@
+"""Interest up, data down: entries are admitted, fed, moved and forgotten here.
+
+State: `outlets` (what receivers have from this broker) and `intake` (what it takes from others). A supply taken
+from elsewhere exists exactly as long as an entry needs it, so a cancelled query, a dead client and a relay that
+nobody needs all end the same way: the interest is gone, and with it the stream, all the way up.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+from sensorgrid.index.codes import beside, contains, prefixes
+from sensorgrid.index.decompose import points_in
+from sensorgrid.model.block import Slab
+from sensorgrid.model.box import Box
+from sensorgrid.model.ids import Instant, PeerId, is_broker
+from sensorgrid.overlay.events import Assigned, Published, Recall, Recalled, Region
+from sensorgrid.overlay.geography import box_of
+from sensorgrid.overlay.intake import Intake, Piece
+from sensorgrid.overlay.messages import Feed, Grant, Leave, Path, Redirect, Refuse, Want
+from sensorgrid.overlay.outlets import Entry, Supply
+from sensorgrid.overlay.state import Reservation, State, Waiting
+
+NO_ROOM = "no bandwidth left"
+
+
+class Streams:
+    """The mechanism."""
+
+    def __init__(self, state: State) -> None:
+        self.state = state
+        self.me = state.me
+        state.intake = self.intake = Intake(self, state.settings)
+        self.handlers: dict[type, Callable[[PeerId, Any], None]] = {
+            Want: self.wanted,
+            Leave: self.left,
+            Grant: self.intake.granted,
+            Refuse: self.intake.refused,
+            Redirect: self.intake.redirected,
+            Feed: self.intake.received,
+        }
+        self._grants: dict[tuple[PeerId, int, int], Path | None] = {}
+        self._refusals: dict[tuple[PeerId, int, str, tuple[PeerId, ...]], list[int]] = {}
+        self._freed = False
+
+    # -- receivers speak
+
+    def wanted(self, peer: PeerId, want: Want) -> None:
+        """A receiver states what it wants."""
+        state = self.state
+        for (cell, claimed, start), size in zip(want.items, self._sizes(want), strict=True):
+            if size == 0 or size != claimed:
+                self._refuse(peer, want.generation, cell, f"{claimed} points claimed, {size} counted")
+                continue
+            known = state.outlets.of(peer, want.generation, cell)
+            if known:  # the same generation again is a no-op (rule 2)
+                for entry in known:
+                    if entry.granted and entry.supply is not None:
+                        self._grant(entry, entry.supply.path)
+                continue
+            if (peer, want.generation, cell) not in state.waiting:
+                self._admit(Waiting(peer, want, cell, size, start, state.now + state.settings.wait_s))
+
+    def left(self, peer: PeerId, message: Leave) -> None:
+        """A receiver has enough."""
+        for cell in message.cells:
+            self.state.waiting.pop((peer, message.generation, cell), None)
+            for entry in self.state.outlets.of(peer, message.generation, cell):
+                self._remove(entry)
+
+    def peer_down(self, peer: PeerId) -> None:
+        """A connection is gone: what was wanted on it is wanted no longer."""
+        for key in [key for key in self.state.waiting if key[0] == peer]:
+            del self.state.waiting[key]
+        for entry in list(self.state.outlets.entries.get(peer, {}).values()):
+            self._remove(entry)
+        self.intake.peer_down(peer)
+
+    def _sizes(self, want: Want) -> list[int]:
+        """Points of the entries, counted here: a budget cannot rest on what others claim."""
+        grid, digits = self.state.grid, self.state.settings.depth
+        cells = [item[0] for item in want.items]
+        if any(not 0 < cell.bit_length() <= digits + 1 for cell in cells):
+            return [0] * len(cells)
+        if want.clip is None:
+            return [grid.points_per_period >> (cell.bit_length() - 1) for cell in cells]
+        return points_in(Box(*want.clip.box), want.clip.limits, cells, grid)
+
+    def _admit(self, request: Waiting) -> None:
+        """Accept a request, let it wait for room, or refuse it."""
+        state, want, peer = self.state, request.want, request.peer
+        outlets, attribute = state.outlets, want.attribute
+        key = (peer, want.generation, request.cell)
+        supply = outlets.supply_for(attribute, request.cell)
+        if supply is None and outlets.has_below(attribute, request.cell):
+            here, missing = outlets.available(attribute, request.cell)
+            self._refuse(peer, want.generation, request.cell, "cut", (), tuple(sorted(here + missing)))
+            return
+        if supply is not None and self._too_old(supply, request.start):
+            self._refuse(peer, want.generation, request.cell, "too old")
+            return
+        reservation = self._reservation(want, request.cell)
+        if not self._make_room(request, reservation):
+            if want.clip is None or len(state.waiting) >= state.settings.waiting_max:
+                self._refuse(peer, want.generation, request.cell, NO_ROOM, self._elsewhere(request))
+            else:
+                state.waiting[key] = request
+            return
+        if supply is None:
+            supply = self._take(attribute, request, want.via, reservation)
+        if reservation is not None:
+            took = min(reservation.left, request.size)
+            reservation.left -= took
+            outlets.reserved -= took
+            if not reservation.left:
+                del state.reservations[reservation.peer, reservation.number]
+        entry = Entry(
+            peer, want.generation, attribute, request.cell, request.size, request.start, want.clip, want.until
+        )
+        outlets.add(entry, supply)
+        if supply.path is not None:
+            self._start(entry, supply)
+
+    def _too_old(self, supply: Supply, start: int) -> bool:
+        """A relay never rewinds a shared stream (rule 7); an owner names what it lacks as a gap."""
+        return not supply.owned and supply.start is not None and start < supply.start
+
+    def _reservation(self, want: Want, cell: int) -> Reservation | None:
+        if want.via is None:
+            return None
+        for reservation in self.state.reservations.values():
+            if (
+                reservation.peer == want.via
+                and reservation.attribute == want.attribute
+                and contains(reservation.cell, cell)
+            ):
+                return reservation
+        return None
+
+    def _make_room(self, request: Waiting, reservation: Reservation | None) -> bool:
+        """Whether the request fits; a broker's may take the slots of receivers that move to it (rule 10)."""
+        outlets = self.state.outlets
+        room = outlets.free + (0 if reservation is None else min(reservation.left, request.size))
+        missing = request.size - room
+        if missing <= 0:
+            return True
+        if not is_broker(request.peer):
+            return False
+        victims = self._victims(request, missing)
+        for entry in victims:
+            self.state.counters.evictions += 1
+            self._refuse(entry.peer, entry.generation, entry.cell, "moved", (request.peer,))
+            self._remove(entry, keep=True)
+        return bool(victims)
+
+    def _victims(self, request: Waiting, missing: int) -> list[Entry]:
+        """Receivers of the cell who can take it from the asking broker instead: those already on their way
+        there, then the relay that sent it here, then the largest."""
+        attribute, peer, via = request.want.attribute, request.peer, request.want.via
+        inside = [e for e in self.state.outlets.inside(attribute, request.cell) if e.peer != peer]
+        inside.sort(key=lambda e: (e.going != peer, e.peer != via, -e.size, e.peer, e.generation, e.cell))
+        chosen, freed = [], 0
+        for entry in inside:
+            if freed >= missing:
+                break
+            chosen.append(entry)
+            freed += entry.size
+        return chosen if freed >= missing else []
+
+    def _elsewhere(self, request: Waiting) -> tuple[PeerId, ...]:
+        """Brokers that carry the cell, those with most room first."""
+        free = self.state.free_of
+        carriers = self.state.outlets.carriers(request.want.attribute, request.cell)
+        return tuple(
+            sorted((c for c in carriers if c != request.peer), key=lambda c: (-free.get(c, (0, 0))[1], c))
+        )[:4]
+
+    # -- supplies
+
+    def _take(
+        self, attribute: int, request: Waiting, via: PeerId | None, reservation: Reservation | None
+    ) -> Supply:
+        """Take a cell from another broker: the whole delegated one where this is a delegation."""
+        state = self.state
+        cell = request.cell
+        if reservation is not None:
+            # From the delegated cell down: the first that holds nothing this broker has already.
+            for code in reversed(list(prefixes(request.cell, reservation.cell.bit_length() - 1))):
+                if not state.outlets.has_below(attribute, code):
+                    cell = code
+                    break
+        supply = Supply(attribute, cell, state.now)
+        start = max(0, request.start - state.settings.slack_ticks)
+        size = state.grid.points_per_period >> (cell.bit_length() - 1)
+        supply.piece = Piece(supply, attribute, cell, size, start)
+        supply.start = supply.head = start
+        state.outlets.add_supply(supply)
+        if via is not None and via != self.me:
+            self.intake.ask([supply.piece], via)
+        else:
+            self.intake.seek([supply.piece])
+        return supply
+
+    def _remove(self, entry: Entry, keep: bool = False) -> None:
+        supply = self.state.outlets.remove(entry)
+        self._freed = True
+        if not supply.entries and supply.piece is not None and not keep:
+            self.intake.drop([supply.piece])
+            self.state.outlets.drop_supply(supply)
+
+    def _start(self, entry: Entry, supply: Supply) -> None:
+        """Say that an entry is fed, and send what it missed (rules 6 and 7)."""
+        entry.granted = True
+        self._grant(entry, supply.path)
+        if supply.head is None:
+            return
+        first = entry.next
+        if supply.owned and supply.start is not None and first < supply.start:
+            until = min(supply.start, supply.head)
+            self._send(entry, first, 0, None, until)
+            entry.next = first = until
+        late = self.state.settings.lateness_ticks
+        for tick in range(first - late, supply.head):
+            held = supply.ring.get(tick)
+            if held is not None and (tick == entry.next or (tick < first and held[0] > 0)):
+                self._send(entry, tick, held[0], self._part(entry, held[1], tick))
+                if tick == entry.next:
+                    entry.next += 1
+
+    def _part(self, entry: Entry, slabs: tuple[Slab, ...] | None, tick: int) -> tuple[Slab, ...] | None:
+        assert entry.supply is not None
+        return entry.supply.table.rows[entry.cell, entry.clip].part(self.state.grid, slabs, tick)[0]
+
+    # -- data come by
+
+    def fed(self, piece: Piece, tick: int, revision: int, slabs: tuple[Slab, ...] | None) -> None:
+        """A tick from a provider: on to the receivers."""
+        supply = piece.owner
+        assert isinstance(supply, Supply)
+        self._forward(supply, tick, revision, slabs)
+
+    def published(self, event: Published) -> None:
+        """A tick from the pipeline, for a region of this broker; each (tick, revision) counts once."""
+        supply = self.state.outlets.supplies.get(event.attribute, {}).get(event.cell)
+        if supply is None or not supply.owned or event.epoch < supply.epoch or supply.path is None:
+            return
+        held = supply.ring.get(event.tick)
+        if held is not None and held[0] >= event.revision:
+            return
+        if supply.head is not None and event.tick < supply.head and held is None:
+            return  # older than the ring
+        if supply.head is not None and event.tick > supply.head:
+            for tick in range(supply.head, event.tick):
+                self._forward(supply, tick, 0, None)
+        self._forward(supply, event.tick, event.revision, self._slabs(event.cell, event))
+
+    def _slabs(self, cell: int, event: Published) -> tuple[Slab, ...] | None:
+        if event.values is None:
+            return None
+        box = box_of(self.state.grid, cell)
+        return (Slab((box.y0, box.y1, 1), (box.x0, box.x1, 1), event.values),)
+
+    def _forward(self, supply: Supply, tick: int, revision: int, slabs: tuple[Slab, ...] | None) -> None:
+        """Look a block up once, cut each row once, send the same slabs to all entries of a row."""
+        supply.keep(tick, revision, slabs, self.state.settings.ring_ticks)
+        for row in supply.table.rows.values():
+            part, hidden = row.part(self.state.grid, slabs, tick)
+            for entry in row.entries:
+                if not entry.granted or (entry.until is not None and tick >= entry.until):
+                    continue
+                if entry.next == tick:
+                    entry.next += 1
+                elif entry.next < tick or revision == 0:
+                    continue
+                self.state.counters.masked_points += hidden
+                self._send(entry, tick, revision, part)
+
+    def _send(
+        self, entry: Entry, tick: int, revision: int, slabs: tuple[Slab, ...] | None, until: int = 0
+    ) -> None:
+        if slabs is not None:
+            self.state.counters.sent_points += sum(slab.points for slab in slabs)
+        self.state.send(entry.peer, Feed(entry.generation, entry.cell, tick, revision, slabs, until))
+
+    # -- providers change
+
+    def send(self, peer: PeerId, message: Want | Leave) -> None:
+        """The intake speaks."""
+        self.state.send(peer, message)
+
+    def locate(self, pieces: list[Piece], owner: bool) -> None:
+        """Ask routing."""
+        self.state.lookups.append((pieces, owner))
+
+    def moved(self, piece: Piece) -> None:
+        """A supply has another path: tell its receivers, and start those who waited for it."""
+        supply = piece.owner
+        assert isinstance(supply, Supply)
+        path = None if piece.path is None else (*piece.path, self.me)
+        self._repath(supply, path)
+
+    def _repath(self, supply: Supply, path: Path | None) -> None:
+        if path == supply.path:
+            return
+        supply.path = path
+        for entry in list(supply.entries.values()):
+            if entry.granted:
+                self._grant(entry, path)
+            elif path is not None:
+                self._start(entry, supply)
+
+    def lost(self, piece: Piece, reason: str) -> None:
+        """Nobody feeds a supply: its receivers have to look for themselves."""
+        supply = piece.owner
+        assert isinstance(supply, Supply)
+        for entry in list(supply.entries.values()):
+            self._refuse(entry.peer, entry.generation, entry.cell, f"no provider: {reason}")
+            self._remove(entry)
+
+    def cut(self, piece: Piece, parts: list[int]) -> list[Piece] | None:
+        """A relay's cell feeds entries as a whole: it is never cut."""
+        return None
+
+    # -- regions change
+
+    def assigned(self, event: Assigned) -> None:
+        """Own what is assigned: a lost region's receivers are sent to its new owner, a gained one's stay."""
+        outlets = self.state.outlets
+        mine = {(r.attribute, r.cell): r for r in event.regions if r.owner == self.me}
+        for attribute in list(outlets.supplies):
+            for supply in [s for s in outlets.supplies[attribute].values() if s.owned]:
+                if (attribute, supply.cell) not in mine:
+                    self._give_up(supply, event)
+        for region in mine.values():
+            self._own(region)
+
+    def _give_up(self, supply: Supply, event: Assigned) -> None:
+        heirs = tuple(
+            r.owner
+            for r in event.regions
+            if r.attribute == supply.attribute and contains(r.cell, supply.cell)
+        )
+        for entry in list(supply.entries.values()):
+            self._refuse(entry.peer, entry.generation, entry.cell, "another owner", heirs)
+            self._remove(entry)
+        self.state.outlets.drop_supply(supply)
+
+    def _own(self, region: Region) -> None:
+        outlets = self.state.outlets
+        supply = outlets.supplies.get(region.attribute, {}).get(region.cell)
+        if supply is not None and supply.owned and supply.epoch == region.epoch:
+            return
+        relayed = [
+            s
+            for s in list(outlets.supplies.get(region.attribute, {}).values())
+            if contains(region.cell, s.cell)
+        ]
+        entries = [e for s in relayed for e in s.entries.values()]
+        for entry in entries:
+            outlets.remove(entry)
+        for old in relayed:
+            if old.piece is not None:
+                self.intake.drop([old.piece])
+            outlets.drop_supply(old)
+        supply = Supply(region.attribute, region.cell, self.state.now)
+        supply.epoch = region.epoch
+        outlets.add_supply(supply)
+        for (
+            entry
+        ) in entries:  # a relay's ring is not the truth: they go on when the lake has been read (rule 8)
+            outlets.add(entry, supply)
+            self._grant(entry, None)
+            entry.granted = False
+        self.state.effects.append(Recall(region.attribute, region.cell, region.epoch))
+
+    def recalled(self, event: Recalled) -> None:
+        """The tail of the lake: the owner is ready."""
+        supply = self.state.outlets.supplies.get(event.attribute, {}).get(event.cell)
+        if supply is None or supply.epoch != event.epoch or supply.path is not None:
+            return
+        for tick, revision, values in event.ticks:
+            block = Published(event.attribute, event.cell, tick, revision, event.epoch, values)
+            supply.keep(tick, revision, self._slabs(event.cell, block), self.state.settings.ring_ticks)
+        self._repath(supply, (self.me,))
+
+    # -- work left by others, and answers that go out together
+
+    def settle(self) -> bool:
+        """Ask located providers, let waiting requests in where room was freed."""
+        state, busy = self.state, False
+        while state.located:
+            attribute, cell, provider = state.located.pop(0)
+            supply = state.outlets.supply_for(attribute, cell)
+            busy = True
+            if supply is None or supply.piece is None or supply.piece.trial is not None:
+                continue
+            if supply.cell != cell:
+                self._cut_at(supply, cell)
+                continue
+            if provider is None or provider == self.me:
+                self.intake.unlocated(supply.piece)
+            elif supply.piece.feed is None or supply.piece.feed.peer != provider:
+                self.intake.ask([supply.piece], provider)
+        if self._freed:
+            self._freed = False
+            for key, request in list(state.waiting.items()):
+                if request.size <= state.outlets.free or self._reservation(request.want, request.cell):
+                    del state.waiting[key]
+                    self._admit(request)
+                    busy = True
+        return busy
+
+    def _cut_at(self, supply: Supply, part: int) -> None:
+        """A border runs through a cell that this broker wanted whole: its receivers shall ask for the parts."""
+        for entry in list(supply.entries.values()):
+            if contains(entry.cell, part) and not entry.of_broker:
+                parts = (part, *beside(entry.cell, part))
+                self._refuse(entry.peer, entry.generation, entry.cell, "cut", (), parts)
+            else:
+                self._refuse(entry.peer, entry.generation, entry.cell, "several owners")
+            self._remove(entry)
+
+    def flush(self) -> None:
+        """Send grants and refusals, many cells in a message."""
+        grants: dict[tuple[PeerId, int, Path | None], list[int]] = {}
+        for (peer, generation, cell), path in self._grants.items():
+            grants.setdefault((peer, generation, path), []).append(cell)
+        self._grants.clear()
+        for (peer, generation, path), cells in grants.items():
+            self.state.send(peer, Grant(generation, tuple(cells), path))
+        for (peer, generation, reason, elsewhere), cells in self._refusals.items():
+            self.state.send(peer, Refuse(generation, tuple(cells), reason, elsewhere))
+        self._refusals.clear()
+
+    def _grant(self, entry: Entry, path: Path | None) -> None:
+        self._grants[entry.peer, entry.generation, entry.cell] = path
+
+    def _refuse(
+        self,
+        peer: PeerId,
+        generation: int,
+        cell: int,
+        reason: str,
+        elsewhere: tuple[PeerId, ...] = (),
+        parts: tuple[int, ...] = (),
+    ) -> None:
+        if parts:
+            self.state.send(peer, Refuse(generation, (cell,), reason, elsewhere, parts))
+        else:
+            self._refusals.setdefault((peer, generation, reason, elsewhere), []).append(cell)
+
+    # -- time
+
+    def next_wakeup(self) -> Instant | None:
+        """When a piece or a waiting request must have heard something."""
+        times = [w.due for w in self.state.waiting.values()]
+        if (due := self.intake.next_wakeup()) is not None:
+            times.append(due)
+        return min(times, default=None)
+
+    def woke(self) -> None:
+        """Refuse requests that waited too long."""
+        self.intake.woke()
+        for key, request in list(self.state.waiting.items()):
+            if request.due <= self.state.now:
+                del self.state.waiting[key]
+                self._refuse(
+                    request.peer, request.want.generation, request.cell, NO_ROOM, self._elsewhere(request)
+                )

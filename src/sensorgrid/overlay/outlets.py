@@ -1,0 +1,253 @@
+"""The providing end of streams: entries, what they cost, and what feeds them.
+
+A *supply* is what a broker has of an attribute: a region that it owns, or a cell that it takes from another
+broker. It keeps a ring of recent ticks and feeds its entries in tick order. A supply that is taken from elsewhere
+lives exactly as long as it has entries: interest upstream is a function of interest downstream.
+
+`Outlets` holds all entries and the budget. What they ask for in total never exceeds it, reservations included.
+"""
+
+from collections.abc import Iterator
+
+from sensorgrid.index.codes import contains, prefixes
+from sensorgrid.model.block import Slab
+from sensorgrid.model.ids import Instant, PeerId, is_broker
+from sensorgrid.overlay.forwarding import Table
+from sensorgrid.overlay.intake import Piece
+from sensorgrid.overlay.messages import Clip, Path
+
+
+class Entry:
+    """What one receiver has from this broker under one name."""
+
+    __slots__ = (
+        "attribute", "cell", "clip", "generation", "going", "granted", "next", "peer", "size", "supply", "until",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        peer: PeerId,
+        generation: int,
+        attribute: int,
+        cell: int,
+        size: int,
+        start: int,
+        clip: Clip | None,
+        until: int | None,
+    ) -> None:
+        self.peer = peer
+        self.generation = generation
+        self.attribute = attribute
+        self.cell = cell
+        self.size = size
+        """points per period"""
+        self.next = start
+        """the tick that is sent next"""
+        self.clip = clip
+        self.until = until
+        self.supply: Supply | None = None
+        self.granted = False
+        self.going: PeerId | None = None
+        """where its receiver was redirected to"""
+
+    def __repr__(self) -> str:
+        return f"<Entry of {self.peer}: {self.attribute}:{bin(self.cell)[3:]}, {self.size} points>"
+
+    @property
+    def of_broker(self) -> bool:
+        """Whether its receiver is a broker that takes the whole cell."""
+        return self.clip is None
+
+
+Tick = tuple[int, tuple[Slab, ...] | None]
+"""revision and values; None: a gap"""
+
+
+class Supply:
+    """What a broker has of one cell, and who is fed from it."""
+
+    __slots__ = (
+        "attribute", "cell", "entries", "epoch", "head", "path", "piece", "ring", "since", "start", "table",
+    )  # fmt: skip
+
+    def __init__(self, attribute: int, cell: int, since: Instant) -> None:
+        self.attribute = attribute
+        self.cell = cell
+        self.since = since
+        self.entries: dict[tuple[PeerId, int, int], Entry] = {}
+        self.path: Path | None = None
+        """from the owner to this broker, itself included; None: unknown"""
+        self.piece: Piece | None = None
+        """what it is taken through; None: a region of this broker"""
+        self.epoch = 0
+        """of an owner"""
+        self.ring: dict[int, Tick] = {}
+        self.start: int | None = None
+        """first tick from which on the ring has no holes"""
+        self.head: int | None = None
+        """the tick that is expected next; None: nothing known yet"""
+        self.table = Table()
+        """how a tick is cut for its entries"""
+
+    @property
+    def owned(self) -> bool:
+        """Whether this broker is the owner."""
+        return self.piece is None
+
+    def keep(self, tick: int, revision: int, slabs: tuple[Slab, ...] | None, ring_ticks: int) -> None:
+        """Remember a tick, forget the oldest."""
+        self.ring[tick] = (revision, slabs)
+        if self.head is None or tick >= self.head:
+            if self.head is None or tick > self.head or self.start is None:
+                self.start = tick
+            self.head = tick + 1
+        horizon = self.head - ring_ticks
+        if self.start is not None and self.start < horizon:
+            self.start = horizon
+        if len(self.ring) > ring_ticks:
+            for old in [t for t in self.ring if t < horizon]:
+                del self.ring[old]
+
+
+class Outlets:
+    """All entries of a broker, its supplies, its budget."""
+
+    def __init__(self, budget: int) -> None:
+        self.budget = budget
+        self.used = 0
+        """points per period of all entries"""
+        self.reserved = 0
+        """points per period that are promised to receivers on their way here"""
+        self.entries: dict[PeerId, dict[tuple[int, int], Entry]] = {}
+        """by receiver, generation and cell"""
+        self.supplies: dict[int, dict[int, Supply]] = {}
+        """by attribute and cell; cells of an attribute are disjoint"""
+        self.below: dict[int, dict[int, int]] = {}
+        """by attribute and cell: supplies at and below it"""
+        self.at: dict[int, dict[int, dict[tuple[PeerId, int, int], Entry]]] = {}
+        """entries by attribute and exact cell"""
+        self.going = 0
+        """entries whose receivers were redirected and have not left yet"""
+        self.version = 0
+        """grows with every change of load"""
+
+    @property
+    def free(self) -> int:
+        """What may still be promised."""
+        return self.budget - self.used - self.reserved
+
+    # -- supplies
+
+    def supply_for(self, attribute: int, cell: int) -> Supply | None:
+        """What feeds a cell here (Algorithm 1, one cell): supplies are disjoint, so there is at most one."""
+        supplies = self.supplies.get(attribute)
+        if supplies:
+            for code in prefixes(cell):
+                if (supply := supplies.get(code)) is not None:
+                    return supply
+        return None
+
+    def has_below(self, attribute: int, cell: int) -> bool:
+        """Whether part of a cell is fed here."""
+        return cell in self.below.get(attribute, ())
+
+    def available(self, attribute: int, cell: int) -> tuple[list[int], list[int]]:
+        """The parts of a cell that are fed here, and those that are not (Algorithm 1).
+
+        Differs from line 14 of the print, which tests `lowChild` before it descends into `upChild`.
+        """
+        if self.supply_for(attribute, cell) is not None:
+            return [cell], []
+        here: list[int] = []
+        missing: list[int] = []
+        below, supplies = self.below.get(attribute, {}), self.supplies.get(attribute, {})
+        stack = [cell]
+        while stack:
+            code = stack.pop()
+            if code in supplies:
+                here.append(code)
+            elif code in below:
+                stack += [code << 1 | 1, code << 1]
+            else:
+                missing.append(code)
+        return here, missing
+
+    def add_supply(self, supply: Supply) -> None:
+        """Have a cell."""
+        self.supplies.setdefault(supply.attribute, {})[supply.cell] = supply
+        below = self.below.setdefault(supply.attribute, {})
+        for code in prefixes(supply.cell):
+            below[code] = below.get(code, 0) + 1
+
+    def drop_supply(self, supply: Supply) -> None:
+        """Have it no longer."""
+        del self.supplies[supply.attribute][supply.cell]
+        below = self.below[supply.attribute]
+        for code in prefixes(supply.cell):
+            below[code] -= 1
+            if not below[code]:
+                del below[code]
+
+    # -- entries
+
+    def add(self, entry: Entry, supply: Supply) -> None:
+        """Owe an entry from now on."""
+        key = (entry.peer, entry.generation, entry.cell)
+        assert key not in supply.entries, f"{entry} twice"
+        self.used += entry.size
+        assert self.used + self.reserved <= self.budget, f"budget exceeded by {entry}"
+        entry.supply = supply
+        supply.entries[key] = entry
+        supply.table.add(entry)
+        self.entries.setdefault(entry.peer, {})[entry.generation, entry.cell] = entry
+        self.at.setdefault(entry.attribute, {}).setdefault(entry.cell, {})[key] = entry
+        self.version += 1
+
+    def remove(self, entry: Entry) -> Supply:
+        """Owe it no longer."""
+        supply = entry.supply
+        assert supply is not None, f"{entry} is not here"
+        key = (entry.peer, entry.generation, entry.cell)
+        self.used -= entry.size
+        del supply.entries[key]
+        supply.table.remove(entry)
+        entry.supply = None
+        if entry.going is not None:
+            entry.going = None
+            self.going -= 1
+        mine = self.entries[entry.peer]
+        del mine[entry.generation, entry.cell]
+        if not mine:
+            del self.entries[entry.peer]
+        at = self.at[entry.attribute]
+        del at[entry.cell][key]
+        if not at[entry.cell]:
+            del at[entry.cell]
+        self.version += 1
+        return supply
+
+    def of(self, peer: PeerId, generation: int, cell: int) -> list[Entry]:
+        """An entry by name, or the parts that it was cut into."""
+        mine = self.entries.get(peer)
+        if not mine:
+            return []
+        entry = mine.get((generation, cell))
+        if entry is not None:
+            return [entry]
+        return [e for (g, c), e in mine.items() if g == generation and contains(cell, c)]
+
+    def inside(self, attribute: int, cell: int) -> Iterator[Entry]:
+        """All entries of a cell and of cells in it."""
+        for code, entries in self.at.get(attribute, {}).items():
+            if contains(cell, code):
+                yield from entries.values()
+
+    def carriers(self, attribute: int, cell: int) -> tuple[PeerId, ...]:
+        """Brokers that take the cell from here."""
+        at = self.at.get(attribute, {})
+        found: dict[PeerId, None] = {}
+        for code in prefixes(cell):
+            for entry in at.get(code, {}).values():
+                if is_broker(entry.peer) and entry.granted:
+                    found[entry.peer] = None
+        return tuple(found)

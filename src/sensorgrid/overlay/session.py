@@ -1,0 +1,468 @@
+"""The client without I/O: queries in, admitted whole or not at all, values out.
+
+A session receives like a broker does (`sensorgrid.overlay.intake`); on top of that it knows queries. A query is
+admitted when all its pieces are accepted, before the first delivery; if one is refused, all are withdrawn. Once
+admitted, a query that can no longer be held is suspended whole, with the reason, and tried again later: half a
+query would keep bandwidth from others and give nobody what he asked for.
+"""
+
+from random import Random
+
+from sensorgrid.index.codes import beside, contains
+from sensorgrid.index.decompose import decompose, points_in
+from sensorgrid.model.block import Slab
+from sensorgrid.model.box import Box
+from sensorgrid.model.errors import SensorGridError
+from sensorgrid.model.grid import Grid
+from sensorgrid.model.ids import Instant, PeerId, QueryId
+from sensorgrid.model.query import Query
+from sensorgrid.overlay import messages
+from sensorgrid.overlay.events import (
+    Cancelled,
+    Deliver,
+    Effect,
+    Event,
+    PeerDown,
+    PeerUp,
+    Received,
+    Refined,
+    Reply,
+    Submitted,
+    Woke,
+)
+from sensorgrid.overlay.forwarding import wanted_of
+from sensorgrid.overlay.intake import Intake, Piece
+from sensorgrid.overlay.messages import Ask, Clip, Leave, Located, Want
+from sensorgrid.overlay.settings import Settings
+from sensorgrid.overlay.state import Links
+
+HELD_MAX = 4096
+"""blocks that may wait for a query's admission"""
+
+
+class Standing:
+    """A query and where it stands."""
+
+    __slots__ = (
+        "admitted", "ask", "attempts", "clips", "due", "extra", "held", "id", "limbo", "pieces", "retired", "suspended",
+        "turn", "until",
+    )  # fmt: skip
+
+    def __init__(self, query: QueryId, ask: Query, until: int | None) -> None:
+        self.id = query
+        self.ask = ask
+        self.until = until
+        self.clips: dict[int, Clip] = {}
+        """by attribute"""
+        self.pieces: dict[Piece, None] = {}
+        self.admitted = False
+        self.suspended = False
+        self.attempts = 0
+        """in vain, since it was last fed whole"""
+        self.due: Instant | None = None
+        """when a suspended query is tried again"""
+        self.held: list[Deliver] = []
+        """what came before all pieces were accepted"""
+        self.extra: dict[Piece, None] = {}
+        """pieces that a refinement adds; not accepted yet"""
+        self.retired: dict[Piece, None] = {}
+        """pieces that it will end"""
+        self.limbo: list[Deliver] = []
+        """what retired pieces brought after the turn"""
+        self.turn = 0
+        """the tick from which the refinement holds"""
+
+
+class Session:
+    """One client and its queries."""
+
+    def __init__(
+        self,
+        me: PeerId,
+        grid: Grid,
+        settings: Settings,
+        entries: tuple[PeerId, ...],
+        rng: Random,
+        roams: bool = True,
+    ) -> None:
+        self.me = me
+        self.grid = grid
+        self.settings = settings
+        self.entries = entries
+        """brokers to ask, the nearest first"""
+        self.rng = rng
+        self.roams = roams
+        """whether it can dial any broker; one that cannot takes all from its first"""
+        self.now: Instant = 0.0
+        self.effects: list[Effect] = []
+        self.links = Links(self.effects)
+        self.intake = Intake(self, settings)
+        self.queries: dict[QueryId, Standing] = {}
+        self._request = 0
+        self._lookups: dict[int, list[Piece]] = {}
+        self._touched: dict[Standing, None] = {}
+        self._failed: dict[Standing, str] = {}
+        self._sleeping: dict[Standing, None] = {}
+        """suspended queries"""
+        self._beat: Instant | None = None
+
+    # -- the world
+
+    def handle(self, event: Event, now: Instant) -> list[Effect]:
+        """One event, and all that follows from it here."""
+        self.now = self.intake.now = now
+        match event:
+            case Received(peer, message):
+                if peer in self.links.up:
+                    self.links.up[peer] = now
+                    self._received(peer, message)
+            case Submitted(query, ask, start, until):
+                self._submit(query, ask, start, until)
+            case Refined(query, ask):
+                self._refine(query, ask)
+            case Cancelled(query):
+                self._end(query, "cancelled")
+            case PeerUp(peer):
+                if peer in self.links.up:
+                    self.intake.peer_down(peer)
+                self.links.opened(peer, now)
+            case PeerDown(peer):
+                self.links.closed(peer)
+                self._down(peer)
+            case Woke():
+                self._woke()
+            case _:
+                raise TypeError(f"client {self.me}: found {type(event).__name__}, expected a client's event")
+        self._settle()
+        effects = self.effects[:]
+        self.effects.clear()
+        return effects
+
+    def next_wakeup(self) -> Instant | None:
+        """When `Woke` is due, if nothing else happens."""
+        times = [q.due for q in self._sleeping if q.due is not None]
+        times += [due for due in (self.intake.next_wakeup(), self._beat) if due is not None]
+        return min(times, default=None)
+
+    def _received(self, peer: PeerId, message: messages.Any) -> None:
+        match message:
+            case messages.Feed():
+                self.intake.received(peer, message)
+            case messages.Grant():
+                self.intake.granted(peer, message)
+            case messages.Refuse():
+                self.intake.refused(peer, message)
+            case messages.Redirect():
+                self.intake.redirected(peer, message)
+            case Located():
+                self._located(message)
+            case _:
+                pass
+
+    def _woke(self) -> None:
+        self.intake.woke()
+        for standing in list(self._sleeping):
+            if standing.due is not None and standing.due <= self.now:
+                standing.due = None
+                del self._sleeping[standing]
+                self._seek(list(standing.pieces))
+        for request, pieces in list(self._lookups.items()):
+            if not any(p.feed is None and p.trial is None and p.due is not None for p in pieces):
+                del self._lookups[request]
+        if self._beat is not None and self._beat <= self.now:
+            self._beat = None
+            alive_s = self.settings.alive_s
+            for peer, heard in list(self.links.up.items()):
+                if alive_s is not None and self.now - heard > 3 * alive_s:
+                    self.links.close(peer)
+                    self._down(peer)
+                elif alive_s is not None:
+                    self.links.send(peer, messages.Alive())
+
+    def _settle(self) -> None:
+        while self._failed:
+            standing, reason = self._failed.popitem()
+            self._fail(standing, reason)
+        for standing in self._touched:
+            if standing.id in self.queries:
+                self._progress(standing)
+        self._touched.clear()
+        for peer in [p for p in self.links.up if not self.intake.uses(p)]:
+            if not self._lookups or peer != self.entries[0]:
+                self.links.close(peer)
+        if self.links.up and self._beat is None and self.settings.alive_s is not None:
+            self._beat = self.now + self.settings.alive_s
+
+    # -- queries
+
+    def _submit(self, query: QueryId, ask: Query, start: int, until: int | None) -> None:
+        standing = Standing(query, ask, until)
+        try:
+            assert query not in self.queries, f"query {query} twice"
+            for attribute, clip, cells in self._portions(ask):
+                standing.clips[attribute] = clip
+                for cell, points in cells:
+                    piece = Piece(standing, attribute, cell, points, start, clip, until)
+                    standing.pieces[piece] = None
+        except SensorGridError as error:
+            self.effects.append(Reply(query, "refused", str(error)))
+            return
+        self.queries[query] = standing
+        self._seek(list(standing.pieces))
+
+    def _portions(self, ask: Query) -> list[tuple[int, Clip, list[tuple[int, int]]]]:
+        """Per attribute what is wanted, as cells with their points."""
+        box, limits = ask.box(self.grid), ask.limits(self.grid)
+        fragments = decompose(ask, self.grid, self.settings.depth)
+        cells = [
+            (cell.code, points)
+            for cell, points in zip(fragments.cells, fragments.points.tolist(), strict=True)
+        ]
+        ranges = {name: (low, high) for name, low, high in ask.where}
+        found = []
+        for name in ask.attributes:
+            low, high = ranges.get(name, (float("-inf"), float("inf")))
+            clip = Clip(
+                (box.x0, box.x1, box.y0, box.y1),
+                limits,
+                None if low == float("-inf") else low,
+                None if high == float("inf") else high,
+            )
+            found.append((self.grid.attributes.index(name), clip, cells))
+        return found
+
+    def _seek(self, pieces: list[Piece]) -> None:
+        if self.roams:
+            self.intake.seek(pieces)
+        else:
+            self.intake.ask(pieces, self.entries[0])
+
+    def _refine(self, query: QueryId, ask: Query) -> None:
+        """Only what is missing starts; what is no longer wanted ends; what both want goes on untouched."""
+        standing = self.queries.get(query)
+        if standing is None or not standing.admitted or standing.suspended or standing.extra:
+            self.effects.append(Reply(query, "not refined", "the query does not run, or is being refined"))
+            return
+        try:
+            portions = self._portions(ask)
+        except SensorGridError as error:
+            self.effects.append(Reply(query, "not refined", str(error)))
+            return
+        turn = standing.turn = max(p.next for p in standing.pieces) + self.settings.slack_ticks
+        kept: dict[Piece, None] = {}
+        for attribute, clip, cells in portions:
+            mine = {p.cell: p for p in standing.pieces if p.attribute == attribute}
+            stack = [cell for cell, _ in cells]
+            fresh = []
+            while stack:
+                cell = stack.pop()
+                piece = mine.get(cell)
+                if piece is not None and self._same(cell, piece.clip, clip):
+                    kept[piece] = None
+                elif any(code != cell and contains(cell, code) for code in mine):
+                    stack += [cell << 1, cell << 1 | 1]
+                else:
+                    fresh.append(cell)
+            points = points_in(Box(*clip.box), clip.limits, fresh, self.grid) if fresh else []
+            for cell, count in zip(fresh, points, strict=True):
+                if count:
+                    standing.extra[Piece(standing, attribute, cell, count, turn, clip, standing.until)] = None
+        standing.retired = {p: None for p in standing.pieces if p not in kept}
+        standing.ask = ask
+        if standing.extra:
+            self._seek(list(standing.extra))
+        else:
+            self._touched[standing] = None
+
+    def _same(self, cell: int, a: Clip | None, b: Clip) -> bool:
+        """Whether two clips want the same of a cell."""
+        assert a is not None
+        return (a.low, a.high) == (b.low, b.high) and wanted_of(self.grid, cell, a) == wanted_of(
+            self.grid, cell, b
+        )
+
+    def _end(self, query: QueryId, status: str, reason: str = "") -> None:
+        standing = self.queries.pop(query, None)
+        if standing is not None:
+            self.intake.drop([*standing.pieces, *standing.extra])
+            self._touched.pop(standing, None)
+            self._failed.pop(standing, None)
+            self._sleeping.pop(standing, None)
+            self.effects.append(Reply(query, status, reason))
+
+    def _fail(self, standing: Standing, reason: str) -> None:
+        """A piece cannot be had."""
+        if standing.id not in self.queries:
+            return
+        if standing.extra and all(p.feed is not None for p in standing.pieces):
+            self._undo_refinement(standing, reason)
+        elif not standing.admitted:
+            self._end(standing.id, "refused", reason)
+        else:
+            if standing.extra:
+                self._undo_refinement(standing, reason)
+            self.intake.drop(list(standing.pieces))
+            pause = min(self.settings.backoff_s * 2**standing.attempts, self.settings.backoff_max_s)
+            standing.attempts = min(standing.attempts + 1, 30)
+            standing.due = self.now + pause * (0.5 + self.rng.random())
+            self._sleeping[standing] = None
+            if not standing.suspended:
+                standing.suspended = True
+                self.effects.append(Reply(standing.id, "suspended", reason))
+
+    def _undo_refinement(self, standing: Standing, reason: str) -> None:
+        self.intake.drop(list(standing.extra))
+        self.effects += standing.limbo
+        standing.extra, standing.retired = {}, {}
+        standing.limbo, standing.held = [], []
+        self.effects.append(Reply(standing.id, "not refined", reason))
+
+    def _progress(self, standing: Standing) -> None:
+        """Admit a query, resume it, finish a refinement or the query itself."""
+        pieces = standing.pieces
+        if standing.until is not None and all(p.next >= standing.until for p in pieces) and standing.admitted:
+            self._end(standing.id, "finished")
+            return
+        fed = all(p.feed is not None for p in pieces)
+        if fed and not standing.admitted:
+            standing.admitted = True
+            self.effects.append(Reply(standing.id, "admitted"))
+            self._release(standing)
+        elif fed and standing.suspended:
+            standing.suspended = False
+            self.effects.append(Reply(standing.id, "resumed"))
+        if fed:
+            standing.attempts = 0
+        if (standing.extra or standing.retired) and fed and all(p.feed is not None for p in standing.extra):
+            self._finish_refinement(standing)
+
+    def _finish_refinement(self, standing: Standing) -> None:
+        if any(p.next < standing.turn for p in standing.retired):
+            return  # they still have to bring what lies before the turn
+        self.intake.drop(list(standing.retired))
+        for piece in standing.retired:
+            del standing.pieces[piece]
+        standing.pieces.update(standing.extra)
+        standing.extra, standing.retired, standing.limbo = {}, {}, []
+        self.effects.append(Reply(standing.id, "refined"))
+        self._release(standing)
+
+    def _release(self, standing: Standing) -> None:
+        self.effects += standing.held
+        standing.held = []
+
+    # -- what the intake needs
+
+    def send(self, peer: PeerId, message: Want | Leave) -> None:
+        """The intake speaks; there is nothing to leave where there is no connection."""
+        if isinstance(message, Want) or peer in self.links.up or peer in self.links.dialling:
+            self.links.send(peer, message)
+
+    def locate(self, pieces: list[Piece], owner: bool) -> None:
+        """Ask the broker that this client knows."""
+        if not self.roams:
+            self.intake.ask(pieces, self.entries[0])
+            return
+        by_attribute: dict[int, list[Piece]] = {}
+        for piece in pieces:
+            by_attribute.setdefault(piece.attribute, []).append(piece)
+        for attribute, group in by_attribute.items():
+            self._request += 1
+            self._lookups[self._request] = group
+            cells = tuple(piece.cell for piece in group)
+            self.links.send(self.entries[0], Ask(self._request, attribute, cells, owner))
+
+    def _located(self, message: Located) -> None:
+        pieces = self._lookups.get(message.request)
+        if pieces is None:
+            return
+        by_cell = {p.cell: p for p in pieces if p.feed is None and p.trial is None and self._wanted(p)}
+        asked: dict[PeerId, list[Piece]] = {}
+        for cell, provider in message.items:
+            code = cell
+            while code and code not in by_cell:
+                code >>= 1
+            piece = by_cell.get(code)
+            if piece is None:
+                continue
+            if provider is None:
+                self.intake.unlocated(piece)
+                continue
+            if code != cell:
+                del by_cell[code]
+                parts = self.cut(piece, [cell, *beside(code, cell)])
+                assert parts is not None
+                by_cell.update({part.cell: part for part in parts})
+                pieces += parts
+                if cell not in by_cell:
+                    continue
+                piece = by_cell[cell]
+            asked.setdefault(provider, []).append(piece)
+        for provider, group in asked.items():
+            self.intake.ask(group, provider)
+        if all(p.trial is not None or p.feed is not None or not self._wanted(p) for p in pieces):
+            del self._lookups[message.request]
+
+    def _wanted(self, piece: Piece) -> bool:
+        standing = piece.owner
+        assert isinstance(standing, Standing)
+        return standing.id in self.queries and (piece in standing.pieces or piece in standing.extra)
+
+    def fed(self, piece: Piece, tick: int, revision: int, slabs: tuple[Slab, ...] | None) -> None:
+        """A tick of a piece."""
+        standing = piece.owner
+        assert isinstance(standing, Standing)
+        block = Deliver(standing.id, piece.attribute, piece.cell, tick, revision, slabs)
+        if piece in standing.retired:
+            self._touched[standing] = None
+            if tick >= standing.turn:
+                standing.limbo.append(block)
+                return
+        if standing.admitted and piece not in standing.extra:
+            self.effects.append(block)
+        elif len(standing.held) < HELD_MAX:
+            standing.held.append(block)
+        else:
+            self._failed[standing] = f"{HELD_MAX} blocks came before the query was accepted"
+        if standing.until is not None and piece.next >= standing.until:
+            self._touched[standing] = None
+
+    def moved(self, piece: Piece) -> None:
+        """A piece is fed, or fed otherwise."""
+        standing = piece.owner
+        assert isinstance(standing, Standing)
+        self._touched[standing] = None
+
+    def lost(self, piece: Piece, reason: str) -> None:
+        """A piece cannot be had: the query fails, once."""
+        standing = piece.owner
+        assert isinstance(standing, Standing)
+        if standing.due is None:
+            self._failed.setdefault(standing, reason)
+
+    def cut(self, piece: Piece, parts: list[int]) -> list[Piece] | None:
+        """Replace a piece by its parts; those without a point are left out."""
+        standing, clip = piece.owner, piece.clip
+        assert isinstance(standing, Standing)
+        assert clip is not None
+        points = points_in(Box(*clip.box), clip.limits, parts, self.grid)
+        group = standing.extra if piece in standing.extra else standing.pieces
+        new = []
+        for cell, count in zip(parts, points, strict=True):
+            if count:
+                part = Piece(standing, piece.attribute, cell, count, piece.next, clip, piece.until)
+                part.revisions = dict(piece.revisions)
+                part.tried, part.hints = piece.tried, piece.hints
+                new.append(part)
+                group[part] = None
+        group.pop(piece, None)
+        if standing.retired.pop(piece, 0) is None:
+            standing.retired.update(dict.fromkeys(new))
+        return new
+
+    def _down(self, peer: PeerId) -> None:
+        if peer == self.entries[0] and self.roams:
+            self.entries = (*self.entries[1:], peer)
+            for request in list(self._lookups):
+                del self._lookups[request]
+        self.intake.peer_down(peer)

@@ -1,0 +1,168 @@
+"""What the mechanisms of a broker share: they never import each other and meet only here.
+
+A mechanism that needs another's work leaves it in an inbox of the state (`lookups`, `located`, `waiting`); the
+broker lets the mechanisms settle in turn until nothing is left to do.
+"""
+
+from dataclasses import dataclass, field
+from random import Random
+
+from sensorgrid.model.box import Box
+from sensorgrid.model.grid import Grid
+from sensorgrid.model.ids import Instant, PeerId
+from sensorgrid.overlay import messages
+from sensorgrid.overlay.events import Connect, Disconnect, Effect, Region, Send
+from sensorgrid.overlay.geography import box_of, middle_of
+from sensorgrid.overlay.intake import Intake, Piece
+from sensorgrid.overlay.messages import Want
+from sensorgrid.overlay.outlets import Outlets
+from sensorgrid.overlay.settings import Settings
+
+PENDING_MAX = 10_000
+"""messages that may wait for a connection to open"""
+DIALS = (messages.Want, messages.Find, messages.Found, messages.Offer, messages.Alive)
+"""messages for which a connection is opened"""
+MIDDLES_MAX = 65_536
+"""middles of cells that are remembered"""
+
+
+class Links:
+    """Connections: open, being dialled, or not there; messages wait while one is dialled."""
+
+    def __init__(self, effects: list[Effect]) -> None:
+        self.effects = effects
+        self.up: dict[PeerId, Instant] = {}
+        """open connections, and when a message last came"""
+        self.dialling: dict[PeerId, list[messages.Any]] = {}
+
+    def send(self, peer: PeerId, message: messages.Any) -> None:
+        """Send, dialling first if need be. What does not fit is lost, as on a broken connection."""
+        if peer in self.up:
+            self.effects.append(Send(peer, message))
+            return
+        queue = self.dialling.get(peer)
+        if queue is None:
+            queue = self.dialling[peer] = []
+            self.effects.append(Connect(peer))
+        if len(queue) < PENDING_MAX:
+            queue.append(message)
+
+    def opened(self, peer: PeerId, now: Instant) -> None:
+        """A connection is there."""
+        self.up[peer] = now
+        for message in self.dialling.pop(peer, ()):
+            self.effects.append(Send(peer, message))
+
+    def closed(self, peer: PeerId) -> None:
+        """A connection is gone, or could not be made."""
+        self.up.pop(peer, None)
+        self.dialling.pop(peer, None)
+
+    def close(self, peer: PeerId) -> None:
+        """Close one on purpose."""
+        if peer in self.up or peer in self.dialling:
+            self.closed(peer)
+            self.effects.append(Disconnect(peer))
+
+
+@dataclass(slots=True)
+class Waiting:
+    """A request for which there is no room yet."""
+
+    peer: PeerId
+    want: Want
+    cell: int
+    size: int
+    start: int
+    due: Instant
+
+
+@dataclass(slots=True)
+class Reservation:
+    """Budget that is promised to receivers on their way here."""
+
+    peer: PeerId
+    number: int
+    attribute: int
+    cell: int
+    left: int
+    due: Instant
+
+
+@dataclass(slots=True)
+class Counters:
+    """What a broker has done, for operators and experiments."""
+
+    messages: dict[str, int] = field(default_factory=dict)
+    """sent, by kind"""
+    masked_points: int = 0
+    """values not shown for a value range"""
+    sent_points: int = 0
+    """values sent in blocks"""
+    delegations: int = 0
+    """decisions to move load"""
+    evictions: int = 0
+    """receivers that gave their slot to a broker"""
+
+
+class State:
+    """All that a broker knows."""
+
+    def __init__(self, me: PeerId, grid: Grid, settings: Settings, rng: Random) -> None:
+        self.me = me
+        self.grid = grid
+        self.settings = settings
+        self.rng = rng
+        self.now: Instant = 0.0
+        self.effects: list[Effect] = []
+        self.links = Links(self.effects)
+        self.outlets = Outlets(settings.budget)
+        self.intake: Intake
+        self.regions: dict[int, dict[int, Region]] = {}
+        """by attribute and cell: own regions and adjacent ones"""
+        self.neighbours: dict[int, tuple[PeerId, ...]] = {}
+        """by attribute: owners of adjacent regions"""
+        self.boxes: dict[int, dict[PeerId, list[Box]]] = {}
+        """by attribute and broker: where its regions lie"""
+        self.peers: tuple[PeerId, ...] = ()
+        """all neighbours"""
+        self.lookups: list[tuple[list[Piece], bool]] = []
+        """pieces to be located, and whether only the owner will do: streams to routing"""
+        self.located: list[tuple[int, int, PeerId | None]] = []
+        """(attribute, cell, provider): routing to streams"""
+        self.waiting: dict[tuple[PeerId, int, int], Waiting] = {}
+        """requests without room: streams to replication"""
+        self.reservations: dict[tuple[PeerId, int], Reservation] = {}
+        """by who asked and his number: replication to streams"""
+        self.free_of: dict[PeerId, tuple[int, int]] = {}
+        """(version, free budget) of brokers, as last heard"""
+        self.counters = Counters()
+        self._middles: dict[int, tuple[float, float]] = {}
+
+    def send(self, peer: PeerId, message: messages.Any) -> None:
+        """Send a message, counted by kind. Receivers dial: what answers a peer that is gone is dropped."""
+        links = self.links
+        if peer not in links.up and peer not in links.dialling and type(message) not in DIALS:
+            return
+        kind = type(message).__name__
+        counts = self.counters.messages
+        counts[kind] = counts.get(kind, 0) + 1
+        self.links.send(peer, message)
+
+    def region_of(self, attribute: int, cell: int) -> Region | None:
+        """The known region that contains a cell."""
+        regions = self.regions.get(attribute, {})
+        while cell:
+            if (region := regions.get(cell)) is not None:
+                return region
+            cell >>= 1
+        return None
+
+    def middle(self, cell: int) -> tuple[float, float]:
+        """The middle of a cell, worked out once."""
+        found = self._middles.get(cell)
+        if found is None:
+            if len(self._middles) >= MIDDLES_MAX:
+                self._middles.clear()
+            found = self._middles[cell] = middle_of(box_of(self.grid, cell))
+        return found

@@ -1,0 +1,430 @@
+"""A deterministic world for the overlay: one queue of events, one clock, one source of randomness.
+
+The world drives the same `Broker` and `Session` that the runtime drives: it feeds one event, applies the effects
+in order, and re-arms one timer. Same seed, same trace, whatever PYTHONHASHSEED; with `trace=True` a digest of all
+that happened says so.
+"""
+
+import hashlib
+from collections.abc import Callable
+from heapq import heappop, heappush
+from random import Random
+from typing import Protocol
+
+from sensorgrid.model.block import Values
+from sensorgrid.model.errors import SensorGridError
+from sensorgrid.model.grid import Grid
+from sensorgrid.model.ids import BROKERS_MAX, Instant, PeerId, QueryId
+from sensorgrid.model.query import Query
+from sensorgrid.overlay import messages
+from sensorgrid.overlay.broker import Broker
+from sensorgrid.overlay.codec import encode
+from sensorgrid.overlay.events import (
+    Cancelled,
+    Connect,
+    Deliver,
+    Disconnect,
+    Effect,
+    Event,
+    PeerDown,
+    PeerUp,
+    Published,
+    Recall,
+    Recalled,
+    Received,
+    Refined,
+    Region,
+    Reply,
+    Send,
+    Submitted,
+    Woke,
+)
+from sensorgrid.overlay.geography import view_of
+from sensorgrid.overlay.policies.interface import Policy
+from sensorgrid.overlay.session import Session
+from sensorgrid.overlay.settings import Settings
+from sensorgrid.simulator.network import Connection
+
+
+class WorldError(SensorGridError, RuntimeError):
+    """A simulation that cannot go on."""
+
+
+class Actor(Protocol):
+    """A broker or a client."""
+
+    def handle(self, event: Event, now: Instant) -> list[Effect]:
+        """One event."""
+
+    def next_wakeup(self) -> Instant | None:
+        """When it wants to be woken."""
+
+
+class Node:
+    """Where an actor lives."""
+
+    __slots__ = ("actor", "backlog", "incarnation", "paused", "wake")
+
+    def __init__(self, actor: Actor) -> None:
+        self.actor: Actor | None = actor
+        """None: crashed"""
+        self.paused = False
+        self.backlog: list[Event] = []
+        """what came while it was paused"""
+        self.wake: Instant | None = None
+        """when its timer is set"""
+        self.incarnation = 0
+
+
+class World:
+    """Brokers, clients, connections, the pipeline and its lake."""
+
+    def __init__(
+        self,
+        grid: Grid,
+        seed: int,
+        delay_s: Callable[[PeerId, PeerId], float] = lambda a, b: 0.01,
+        rate: float | None = None,
+        trace: bool = False,
+    ) -> None:
+        self.grid = grid
+        self.seed = seed
+        self.rng = Random(seed)
+        self.now: Instant = 0.0
+        self.delay_s = delay_s
+        self.rate = rate
+        self.nodes: dict[PeerId, Node] = {}
+        self.regions: dict[tuple[int, int], Region] = {}
+        self.connections: dict[tuple[PeerId, PeerId], Connection] = {}
+        self.cut: set[tuple[PeerId, PeerId]] = set()
+        """pairs that cannot reach each other"""
+        self.lake: dict[tuple[int, int], dict[int, tuple[int, Values | None]]] = {}
+        """by attribute and region: tick, revision and values, as the pipeline wrote them"""
+        self.replies: dict[tuple[PeerId, QueryId], list[Reply]] = {}
+        self.on_deliver: Callable[[PeerId, Deliver], None] | None = None
+        self.on_send: Callable[[PeerId, PeerId, messages.Any], None] | None = None
+        self.events = 0
+        self._queue: list[tuple[Instant, int, Callable[[], None]]] = []
+        self._serial = 0
+        self._numbers = 0
+        self._digest = hashlib.sha256() if trace else None
+        self._make: dict[PeerId, Callable[[], Broker]] = {}
+        self._clients = 0
+
+    # -- building
+
+    def add_broker(self, me: PeerId, settings: Settings, policy: Callable[[], Policy]) -> Broker:
+        """A broker that is there from the start; `policy` is called again after a crash."""
+        count = [0]
+
+        def make() -> Broker:
+            count[0] += 1
+            return Broker(me, self.grid, settings, policy(), Random(f"{self.seed} {me} {count[0]}"))
+
+        self._make[me] = make
+        broker = make()
+        self.nodes[me] = Node(broker)
+        return broker
+
+    def add_client(self, settings: Settings, entries: tuple[PeerId, ...], roams: bool = True) -> PeerId:
+        """A client that knows some brokers."""
+        me = PeerId(BROKERS_MAX + self._clients)
+        self._clients += 1
+        self.nodes[me] = Node(Session(me, self.grid, settings, entries, Random(f"{self.seed} {me}"), roams))
+        return me
+
+    def assign(self, regions: list[Region], spread_s: float = 0.0) -> None:
+        """Tell every broker its part of the assignment, each within `spread_s`."""
+        self.regions = {(r.attribute, r.cell): r for r in regions}
+        for peer in list(self.nodes):
+            if peer in self._make:
+                self.after(self.rng.uniform(0, spread_s) if spread_s else 0.0, self._assign_one(peer))
+
+    def _assign_one(self, peer: PeerId) -> Callable[[], None]:
+        def tell() -> None:
+            links = tuple(other for other in self._make if other != peer)
+            owns = any(r.owner == peer for r in self.regions.values())
+            view = view_of(peer, self.regions.values(), self.grid, () if owns else links[:2])
+            self.feed(peer, view)
+
+        return tell
+
+    # -- what users do
+
+    def submit(
+        self, client: PeerId, query: QueryId, ask: Query, start: int = 0, until: int | None = None
+    ) -> None:
+        """Pose a query now."""
+        self.feed(client, Submitted(query, ask, start, until))
+
+    def refine(self, client: PeerId, query: QueryId, ask: Query) -> None:
+        """Change a running query now."""
+        self.feed(client, Refined(query, ask))
+
+    def cancel(self, client: PeerId, query: QueryId) -> None:
+        """Cancel a query now."""
+        self.feed(client, Cancelled(query))
+
+    def status(self, client: PeerId, query: QueryId) -> str:
+        """What a client heard last of its query."""
+        heard = self.replies.get((client, query))
+        return heard[-1].status if heard else "pending"
+
+    # -- the pipeline: lake first, then the gateway
+
+    def publish(self, attribute: int, cell: int, tick: int, revision: int, values: Values | None) -> None:
+        """One tick of a region. A gateway that is down finds it in the lake when it is back."""
+        lake = self.lake.setdefault((attribute, cell), {})
+        lake[tick] = (revision, values)
+        region = self.regions[attribute, cell]
+        event = Published(attribute, cell, tick, revision, region.epoch, values)
+        self.after(0.001, lambda: self.feed(region.owner, event))
+
+    # -- faults
+
+    def crash(self, peer: PeerId, heard: bool = True) -> None:
+        """A node loses its memory; its peers hear of it at once, or only by silence."""
+        node = self.nodes[peer]
+        node.actor, node.wake, node.backlog, node.paused = None, None, [], False
+        node.incarnation += 1
+        for connection in [c for c in self.connections.values() if peer in (c.a, c.b)]:
+            if heard:
+                self._break(connection, connection.other(peer))
+            self._kill(connection)
+
+    def restart(self, peer: PeerId) -> None:
+        """A crashed broker starts anew."""
+        node = self.nodes[peer]
+        if node.actor is None:
+            node.actor = self._make[peer]()
+            self._assign_one(peer)()
+
+    def pause(self, peer: PeerId) -> None:
+        """A node stops doing anything, as in a long pause of its process."""
+        self.nodes[peer].paused = True
+
+    def resume(self, peer: PeerId) -> None:
+        """It goes on, with all that came meanwhile."""
+        node = self.nodes[peer]
+        node.paused = False
+        backlog, node.backlog = node.backlog, []
+        for event in backlog:
+            self.feed(peer, event)
+        self._arm(peer, node)
+
+    def break_link(self, a: PeerId, b: PeerId, hears: tuple[PeerId, ...] = ()) -> None:
+        """A connection stops working; only those in `hears` are told."""
+        connection = self.connections.get(_pair(a, b))
+        if connection is not None and not connection.dead:
+            for peer in hears:
+                self._break(connection, peer)
+            self._kill(connection)
+
+    def partition(self, side: set[PeerId]) -> None:
+        """Nothing passes between these nodes and the others."""
+        rest = [peer for peer in self.nodes if peer not in side]
+        for a in sorted(side):
+            for b in rest:
+                self.cut.add(_pair(a, b))
+                self.break_link(a, b)
+
+    def heal(self) -> None:
+        """All can reach each other again."""
+        self.cut.clear()
+
+    # -- time
+
+    def after(self, delay_s: float, action: Callable[[], None]) -> None:
+        """Do something later."""
+        self._serial += 1
+        heappush(self._queue, (self.now + delay_s, self._serial, action))
+
+    def run(
+        self, until: Instant, events_max: int = 100_000_000, stop: Callable[[], bool] | None = None
+    ) -> None:
+        """Let time pass, until `stop` says that it is enough."""
+        queue, limit = self._queue, self.events + events_max
+        while queue and queue[0][0] <= until:
+            if stop is not None and stop():
+                return
+            self.now, _, action = heappop(queue)
+            action()
+            self.events += 1
+            if self.events > limit:
+                raise WorldError(
+                    f"world of seed {self.seed}: found {events_max} events by {self.now:.1f} s, expected rest"
+                )
+        self.now = max(self.now, until)
+
+    def feed(self, peer: PeerId, event: Event) -> None:
+        """One event for one node, now."""
+        node = self.nodes.get(peer)
+        if node is None or node.actor is None:
+            return
+        if node.paused:
+            node.backlog.append(event)
+            return
+        if self._digest is not None:
+            self._record(peer, event)
+        for effect in node.actor.handle(event, self.now):
+            self._apply(peer, effect)
+        self._arm(peer, node)
+
+    @property
+    def digest(self) -> str:
+        """Of all events so far, in order."""
+        assert self._digest is not None, "the world keeps no trace"
+        return self._digest.hexdigest()
+
+    def _record(self, peer: PeerId, event: Event) -> None:
+        assert self._digest is not None
+        if isinstance(event, Received):
+            text = f"{self.now!r} {peer} < {event.peer} {type(event.message).__name__} "
+            self._digest.update(text.encode() + encode(event.message))
+        else:
+            self._digest.update(f"{self.now!r} {peer} {type(event).__name__}".encode())
+
+    def _arm(self, peer: PeerId, node: Node) -> None:
+        if node.actor is None or node.paused:
+            return
+        wake = node.actor.next_wakeup()
+        if wake is None or (node.wake is not None and node.wake <= wake):
+            return
+        node.wake = wake
+        incarnation = node.incarnation
+
+        def ring() -> None:
+            if node.incarnation != incarnation or node.wake != wake:
+                return
+            node.wake = None
+            if node.actor is None:
+                return
+            due = node.actor.next_wakeup()
+            if due is not None and due <= self.now:
+                self.feed(peer, Woke())
+            else:
+                self._arm(peer, node)
+
+        self.after(max(0.0, wake - self.now), ring)
+
+    # -- effects
+
+    def _apply(self, me: PeerId, effect: Effect) -> None:
+        match effect:
+            case Send(peer, message):
+                self._send(me, peer, message)
+            case Connect(peer):
+                self._dial(me, peer)
+            case Disconnect(peer):
+                self._close(me, peer)
+            case Deliver():
+                if self.on_deliver is not None:
+                    self.on_deliver(me, effect)
+            case Reply(query):
+                self.replies.setdefault((me, query), []).append(effect)
+            case Recall(attribute, cell, epoch):
+                self._recall(me, attribute, cell, epoch)
+
+    def _send(self, me: PeerId, peer: PeerId, message: messages.Any) -> None:
+        connection = self.connections.get(_pair(me, peer))
+        if connection is None or not connection.up.get(me) or connection.dead:
+            return
+        if self.on_send is not None:
+            self.on_send(me, peer, message)
+        size = 0 if connection.rate is None else len(encode(message))
+        when = connection.arrival(peer, self.now, size)
+
+        def arrive() -> None:
+            if not connection.dead and connection.up.get(peer):
+                self.feed(peer, Received(me, message))
+
+        self._serial += 1
+        heappush(self._queue, (when, self._serial, arrive))
+
+    def _dial(self, me: PeerId, peer: PeerId) -> None:
+        pair, incarnation = _pair(me, peer), self.nodes[me].incarnation
+        delay = self.delay_s(me, peer)
+
+        def reached() -> None:
+            node, mine = self.nodes.get(peer), self.nodes[me]
+            if mine.actor is None or mine.incarnation != incarnation:
+                return
+            old = self.connections.get(pair)
+            if old is not None and not old.dead and old.up.get(peer):
+                if not old.up.get(me):  # this side had given it up: a new connection replaces it
+                    self._kill(old)
+                else:
+                    return
+            if node is None or node.actor is None or pair in self.cut:
+                self.after(delay + (1.0 if pair in self.cut else 0.0), failed)
+                return
+            self._numbers += 1
+            connection = Connection(self._numbers, *pair, delay, self.rate)
+            self.connections[pair] = connection
+            connection.up = {me: True, peer: True}
+            connection.arrived = {me: self.now + delay}
+            self.feed(peer, PeerUp(me))
+            self.after(delay, lambda: opened(connection))
+
+        def opened(connection: Connection) -> None:
+            if not connection.dead and connection.up.get(me):
+                self.feed(me, PeerUp(peer))
+            else:
+                failed()
+
+        def failed() -> None:
+            if self.nodes[me].incarnation == incarnation:
+                self.feed(me, PeerDown(peer))
+
+        self.after(delay, reached)
+
+    def _close(self, me: PeerId, peer: PeerId) -> None:
+        connection = self.connections.get(_pair(me, peer))
+        if connection is None or not connection.up.get(me):
+            return
+        connection.up[me] = False
+        if connection.dead:
+            return
+        when = connection.arrival(peer, self.now, 0)
+
+        def ended() -> None:
+            if not connection.dead:
+                told = connection.up.get(peer)
+                self._kill(connection)
+                if told:
+                    self.feed(peer, PeerDown(me))
+
+        self._serial += 1
+        heappush(self._queue, (when, self._serial, ended))
+
+    def _break(self, connection: Connection, peer: PeerId) -> None:
+        """Let one side hear, some time, that a connection is gone."""
+        if not connection.up.get(peer):
+            return
+        connection.up[peer] = False
+        other = connection.other(peer)
+
+        def hear() -> None:
+            current = self.connections.get(_pair(peer, other))
+            if current is None or current is connection:
+                self.feed(peer, PeerDown(other))
+
+        self.after(self.rng.uniform(0.0, 0.5), hear)
+
+    def _kill(self, connection: Connection) -> None:
+        connection.dead = True
+        pair = _pair(connection.a, connection.b)
+        if self.connections.get(pair) is connection:
+            del self.connections[pair]
+
+    def _recall(self, me: PeerId, attribute: int, cell: int, epoch: int) -> None:
+        def answer() -> None:
+            lake = self.lake.get((attribute, cell), {})
+            tail = tuple((tick, *lake[tick]) for tick in sorted(lake))
+            self.feed(me, Recalled(attribute, cell, epoch, tail))
+
+        self.after(0.05, answer)
+
+
+def _pair(a: PeerId, b: PeerId) -> tuple[PeerId, PeerId]:
+    return (a, b) if a < b else (b, a)
