@@ -42,9 +42,6 @@ class Mechanism(Protocol):
     def settle(self) -> bool:
         """Do what others left for it; whether others may have something to do now."""
 
-    def flush(self) -> None:
-        """Send what was kept back to go out together."""
-
     def peer_down(self, peer: PeerId) -> None:
         """A connection is gone."""
 
@@ -142,8 +139,7 @@ class Broker:
                 busy |= mechanism.settle()
             if not busy:
                 break
-        for mechanism in self.mechanisms:
-            mechanism.flush()
+        self.streams.flush()
 
     def _down(self, peer: PeerId) -> None:
         for mechanism in self.mechanisms:

@@ -104,6 +104,8 @@ class Session:
         self._failed: dict[Standing, str] = {}
         self._sleeping: dict[Standing, None] = {}
         """suspended queries"""
+        self._quieter = False
+        """whether a connection may have lost its last use"""
         self._beat: Instant | None = None
 
     # -- the world
@@ -151,6 +153,7 @@ class Session:
             case messages.Grant():
                 self.intake.granted(peer, message)
             case messages.Refuse():
+                self._quieter = True
                 self.intake.refused(peer, message)
             case messages.Redirect():
                 self.intake.redirected(peer, message)
@@ -169,6 +172,7 @@ class Session:
         for request, pieces in list(self._lookups.items()):
             if not any(p.feed is None and p.trial is None and p.due is not None for p in pieces):
                 del self._lookups[request]
+                self._quieter = True
         if self._beat is not None and self._beat <= self.now:
             self._beat = None
             alive_s = self.settings.alive_s
@@ -187,9 +191,11 @@ class Session:
             if standing.id in self.queries:
                 self._progress(standing)
         self._touched.clear()
-        for peer in [p for p in self.links.up if not self.intake.uses(p)]:
-            if not self._lookups or peer != self.entries[0]:
-                self.links.close(peer)
+        if self._quieter:
+            self._quieter = False
+            for peer in [p for p in self.links.up if not self.intake.uses(p)]:
+                if not self._lookups or peer != self.entries[0]:
+                    self.links.close(peer)
         if self.links.up and self._beat is None and self.settings.alive_s is not None:
             self._beat = self.now + self.settings.alive_s
 
@@ -355,6 +361,7 @@ class Session:
 
     def send(self, peer: PeerId, message: Want | Leave) -> None:
         """The intake speaks; there is nothing to leave where there is no connection."""
+        self._quieter |= isinstance(message, Leave)
         if isinstance(message, Want) or peer in self.links.up or peer in self.links.dialling:
             self.links.send(peer, message)
 
@@ -402,6 +409,7 @@ class Session:
             self.intake.ask(group, provider)
         if all(p.trial is not None or p.feed is not None or not self._wanted(p) for p in pieces):
             del self._lookups[message.request]
+            self._quieter = True
 
     def _wanted(self, piece: Piece) -> bool:
         standing = piece.owner

@@ -78,6 +78,3 @@ class Liveness:
     def _interval(self) -> float:
         alive_s = self.state.settings.alive_s
         return self.state.settings.idle_s if alive_s is None else alive_s
-
-    def flush(self) -> None:
-        """Nothing is kept back."""

@@ -82,6 +82,3 @@ class News:
         for peer in state.peers:
             if peer in state.links.up and items:
                 state.send(peer, NewsMessage(tuple(items)))
-
-    def flush(self) -> None:
-        """Nothing is kept back."""

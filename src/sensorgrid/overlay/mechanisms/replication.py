@@ -273,6 +273,3 @@ class Replication:
             self._end_move()
         if self._review_at is not None and self._review_at <= now:
             self._review()
-
-    def flush(self) -> None:
-        """Nothing is kept back."""

@@ -158,6 +158,3 @@ class Routing:
 
     def woke(self) -> None:
         """Nothing."""
-
-    def flush(self) -> None:
-        """Nothing."""

@@ -51,11 +51,10 @@ class Streams:
             if size == 0 or size != claimed:
                 self._refuse(peer, want.generation, cell, f"{claimed} points claimed, {size} counted")
                 continue
-            known = state.outlets.of(peer, want.generation, cell)
-            if known:  # the same generation again is a no-op (rule 2)
-                for entry in known:
-                    if entry.granted and entry.supply is not None:
-                        self._grant(entry, entry.supply.path)
+            known = state.outlets.entries.get(peer, {}).get((want.generation, cell))
+            if known is not None:  # the same generation again is a no-op (rule 2)
+                if known.granted and known.supply is not None:
+                    self._grant(known, known.supply.path)
                 continue
             if (peer, want.generation, cell) not in state.waiting:
                 self._admit(Waiting(peer, want, cell, size, start, state.now + state.settings.wait_s))
