@@ -11,6 +11,7 @@ from typing import Any, Protocol
 from sensorgrid.model.grid import Grid
 from sensorgrid.model.ids import Instant, PeerId
 from sensorgrid.overlay.events import (
+    Advised,
     Assigned,
     Disconnect,
     Effect,
@@ -111,6 +112,8 @@ class Broker:
                 self.streams.published(event)
             case Recalled():
                 self.streams.recalled(event)
+            case Advised():
+                self.replication.advised(event)
             case Assigned():
                 self.routing.assigned(event)
                 self.streams.assigned(event)

@@ -42,7 +42,7 @@ class Piece:
     """A disjoint part of what a receiver wants."""
 
     __slots__ = (
-        "attribute", "cell", "clip", "due", "feed", "hints", "next", "owner", "points", "revisions", "trial",
+        "attribute", "cell", "clip", "due", "feed", "first", "hints", "next", "owner", "points", "revisions", "trial",
         "tried", "until",
     )  # fmt: skip
 
@@ -64,6 +64,8 @@ class Piece:
         """per period"""
         self.next = start
         """the tick that is missing next"""
+        self.first = start if clip is not None else 0
+        """a client has no use for revisions of ticks before its start; a relay's receivers may have"""
         self.clip = clip
         self.until = until
         self.feed: Source | None = None
@@ -294,7 +296,7 @@ class Intake:
         """Clip to what is missing: the next tick, or a higher revision (rules 1 and 7)."""
         if tick == piece.next:
             piece.next = tick + 1
-        elif tick > piece.next or revision <= piece.revisions.get(tick, 0):
+        elif not piece.first <= tick < piece.next or revision <= piece.revisions.get(tick, 0):
             return
         if revision:
             piece.revisions[tick] = revision
@@ -357,7 +359,6 @@ class Intake:
         for new in parts:
             mine = Source(source.peer, source.generation, new.cell, source.at)
             mine.path = source.path
-            new.revisions = dict(piece.revisions)
             if source is piece.feed:
                 new.feed = mine
             else:

@@ -189,6 +189,9 @@ class News(Message, frozen=True):
 class Alive(Message, frozen=True):
     """Nothing else to say: the connection works."""
 
+    keep: bool = False
+    """I want it open also when nothing flows: we are neighbours"""
+
 
 Any: TypeAlias = (
     Want

@@ -56,7 +56,8 @@ class Standing:
         """by attribute"""
         self.pieces: dict[Piece, None] = {}
         self.admitted = False
-        self.suspended = False
+        self.suspended = ""
+        """the reason; empty: it is not"""
         self.attempts = 0
         """in vain, since it was last fed whole"""
         self.due: Instant | None = None
@@ -99,10 +100,10 @@ class Session:
         self.intake = Intake(self, settings)
         self.queries: dict[QueryId, Standing] = {}
         self._request = 0
-        self._lookups: dict[int, list[Piece]] = {}
+        self.lookups: dict[int, list[Piece]] = {}
         self._touched: dict[Standing, None] = {}
         self._failed: dict[Standing, str] = {}
-        self._sleeping: dict[Standing, None] = {}
+        self.sleeping: dict[Standing, None] = {}
         """suspended queries"""
         self._quieter = False
         """whether a connection may have lost its last use"""
@@ -142,7 +143,7 @@ class Session:
 
     def next_wakeup(self) -> Instant | None:
         """When `Woke` is due, if nothing else happens."""
-        times = [q.due for q in self._sleeping if q.due is not None]
+        times = [q.due for q in self.sleeping if q.due is not None]
         times += [due for due in (self.intake.next_wakeup(), self._beat) if due is not None]
         return min(times, default=None)
 
@@ -164,14 +165,14 @@ class Session:
 
     def _woke(self) -> None:
         self.intake.woke()
-        for standing in list(self._sleeping):
+        for standing in list(self.sleeping):
             if standing.due is not None and standing.due <= self.now:
                 standing.due = None
-                del self._sleeping[standing]
+                del self.sleeping[standing]
                 self._seek(list(standing.pieces))
-        for request, pieces in list(self._lookups.items()):
+        for request, pieces in list(self.lookups.items()):
             if not any(p.feed is None and p.trial is None and p.due is not None for p in pieces):
-                del self._lookups[request]
+                del self.lookups[request]
                 self._quieter = True
         if self._beat is not None and self._beat <= self.now:
             self._beat = None
@@ -194,7 +195,7 @@ class Session:
         if self._quieter:
             self._quieter = False
             for peer in [p for p in self.links.up if not self.intake.uses(p)]:
-                if not self._lookups or peer != self.entries[0]:
+                if not self.lookups or peer != self.entries[0]:
                     self.links.close(peer)
         if self.links.up and self._beat is None and self.settings.alive_s is not None:
             self._beat = self.now + self.settings.alive_s
@@ -293,7 +294,7 @@ class Session:
             self.intake.drop([*standing.pieces, *standing.extra])
             self._touched.pop(standing, None)
             self._failed.pop(standing, None)
-            self._sleeping.pop(standing, None)
+            self.sleeping.pop(standing, None)
             self.effects.append(Reply(query, status, reason))
 
     def _fail(self, standing: Standing, reason: str) -> None:
@@ -311,9 +312,9 @@ class Session:
             pause = min(self.settings.backoff_s * 2**standing.attempts, self.settings.backoff_max_s)
             standing.attempts = min(standing.attempts + 1, 30)
             standing.due = self.now + pause * (0.5 + self.rng.random())
-            self._sleeping[standing] = None
-            if not standing.suspended:
-                standing.suspended = True
+            self.sleeping[standing] = None
+            if standing.suspended != reason:  # said again when the reason is another one
+                standing.suspended = reason
                 self.effects.append(Reply(standing.id, "suspended", reason))
 
     def _undo_refinement(self, standing: Standing, reason: str) -> None:
@@ -335,7 +336,7 @@ class Session:
             self.effects.append(Reply(standing.id, "admitted"))
             self._release(standing)
         elif fed and standing.suspended:
-            standing.suspended = False
+            standing.suspended = ""
             self.effects.append(Reply(standing.id, "resumed"))
         if fed:
             standing.attempts = 0
@@ -375,12 +376,12 @@ class Session:
             by_attribute.setdefault(piece.attribute, []).append(piece)
         for attribute, group in by_attribute.items():
             self._request += 1
-            self._lookups[self._request] = group
+            self.lookups[self._request] = group
             cells = tuple(piece.cell for piece in group)
             self.links.send(self.entries[0], Ask(self._request, attribute, cells, owner))
 
     def _located(self, message: Located) -> None:
-        pieces = self._lookups.get(message.request)
+        pieces = self.lookups.get(message.request)
         if pieces is None:
             return
         by_cell = {p.cell: p for p in pieces if p.feed is None and p.trial is None and self._wanted(p)}
@@ -408,7 +409,7 @@ class Session:
         for provider, group in asked.items():
             self.intake.ask(group, provider)
         if all(p.trial is not None or p.feed is not None or not self._wanted(p) for p in pieces):
-            del self._lookups[message.request]
+            del self.lookups[message.request]
             self._quieter = True
 
     def _wanted(self, piece: Piece) -> bool:
@@ -459,11 +460,12 @@ class Session:
         for cell, count in zip(parts, points, strict=True):
             if count:
                 part = Piece(standing, piece.attribute, cell, count, piece.next, clip, piece.until)
-                part.revisions = dict(piece.revisions)
+                part.first, part.revisions = piece.first, dict(piece.revisions)
                 part.tried, part.hints = piece.tried, piece.hints
                 new.append(part)
                 group[part] = None
         group.pop(piece, None)
+        piece.due = None
         if standing.retired.pop(piece, 0) is None:
             standing.retired.update(dict.fromkeys(new))
         return new
@@ -471,6 +473,6 @@ class Session:
     def _down(self, peer: PeerId) -> None:
         if peer == self.entries[0] and self.roams:
             self.entries = (*self.entries[1:], peer)
-            for request in list(self._lookups):
-                del self._lookups[request]
+            for request in list(self.lookups):
+                del self.lookups[request]
         self.intake.peer_down(peer)

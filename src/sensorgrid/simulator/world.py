@@ -101,6 +101,8 @@ class World:
         self.lake: dict[tuple[int, int], dict[int, tuple[int, Values | None]]] = {}
         """by attribute and region: tick, revision and values, as the pipeline wrote them"""
         self.replies: dict[tuple[PeerId, QueryId], list[Reply]] = {}
+        self.replied: dict[tuple[PeerId, QueryId], Instant] = {}
+        """when a client last heard of its query"""
         self.on_deliver: Callable[[PeerId, Deliver], None] | None = None
         self.on_send: Callable[[PeerId, PeerId, messages.Any], None] | None = None
         self.events = 0
@@ -322,6 +324,7 @@ class World:
                     self.on_deliver(me, effect)
             case Reply(query):
                 self.replies.setdefault((me, query), []).append(effect)
+                self.replied[me, query] = self.now
             case Recall(attribute, cell, epoch):
                 self._recall(me, attribute, cell, epoch)
 

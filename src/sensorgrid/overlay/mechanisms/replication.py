@@ -12,6 +12,7 @@ from typing import Any
 
 from sensorgrid.index.codes import prefixes
 from sensorgrid.model.ids import Instant, PeerId, is_broker
+from sensorgrid.overlay.events import Advised
 from sensorgrid.overlay.messages import Answer, Moving, Offer, Redirect
 from sensorgrid.overlay.outlets import Entry, Supply
 from sensorgrid.overlay.policies.interface import Load, Policy, Proposal, View
@@ -31,6 +32,8 @@ class Move:
     entries: list[Entry]
     """redirected receivers; empty until the target has answered"""
     answered: bool = False
+    advised: bool = False
+    """an operator's wish: it need not pay, and brokers' streams move too"""
 
 
 class Replication:
@@ -71,11 +74,19 @@ class Replication:
         self._begin(proposal)
         return False
 
-    def _begin(self, proposal: Proposal) -> None:
+    def advised(self, event: Advised) -> None:
+        """Do what an operator wants, if nothing else is under way."""
+        if self.move is None and event.target != self.state.me:
+            self._begin(Proposal(event.attribute, event.cell, event.target), advised=True)
+
+    def _begin(self, proposal: Proposal, advised: bool = False) -> None:
         state = self.state
         self._number += 1
-        load = sum(e.size for e in self._movable(proposal))
-        self.move = Move(self._number, proposal, state.now + state.settings.reservation_s, [])
+        load = sum(e.size for e in self._movable(proposal, advised))
+        if not load:
+            return
+        due = state.now + state.settings.reservation_s
+        self.move = Move(self._number, proposal, due, [], advised=advised)
         offer = Offer(self._number, proposal.attribute, proposal.cell, load)
         state.send(proposal.target, offer)
 
@@ -85,7 +96,7 @@ class Replication:
         if move is None or move.number != message.number or move.proposal.target != peer or move.answered:
             state.send(peer, Moving(message.number, 0))
             return
-        chosen = self._choose(move.proposal, message.load)
+        chosen = self._choose(move, message.load)
         state.send(peer, Moving(message.number, sum(e.size for e in chosen)))
         if not chosen:
             self._decline(move.proposal)
@@ -102,25 +113,30 @@ class Replication:
         for (receiver, generation), cells in items.items():
             state.send(receiver, Redirect(generation, tuple(cells), peer))
 
-    def _movable(self, proposal: Proposal) -> list[Entry]:
-        """Clients' entries in the cell that sit still; broker's streams are not moved."""
+    def _movable(self, proposal: Proposal, brokers: bool = False) -> list[Entry]:
+        """Entries in the cell that sit still; brokers' streams are moved only on advice."""
         return [
             entry
             for entry in self.state.outlets.inside(proposal.attribute, proposal.cell)
-            if entry.granted and not entry.of_broker and entry.going is None
+            if entry.granted
+            and (brokers or not entry.of_broker)
+            and entry.going is None
+            and entry.peer != proposal.target
         ]
 
-    def _choose(self, proposal: Proposal, room: int) -> list[Entry]:
+    def _choose(self, move: Move, room: int) -> list[Entry]:
         """The largest entries first, as many as fit; at least two, and more than the replica costs (rule 11)."""
-        chosen, total = [], 0
-        for entry in sorted(self._movable(proposal), key=lambda e: (-e.size, e.peer, e.generation, e.cell)):
+        chosen, total, proposal = [], 0, move.proposal
+        movable = self._movable(proposal, move.advised)
+        for entry in sorted(movable, key=lambda e: (-e.size, e.peer, e.generation, e.cell)):
             if total + entry.size <= room:
                 chosen.append(entry)
                 total += entry.size
         if self._carries(proposal):
             return chosen
         size = self.state.grid.points_per_period >> (proposal.cell.bit_length() - 1)
-        return chosen if len(chosen) >= 2 and total > size else []
+        pays = move.advised or total > size
+        return chosen if len(chosen) >= 2 and pays else []
 
     def _carries(self, proposal: Proposal) -> bool:
         return proposal.target in self.state.outlets.carriers(proposal.attribute, proposal.cell)
