@@ -60,9 +60,8 @@ def _intake(intake: Intake) -> Iterator[str]:
 
 def _interest(state: State) -> Iterator[str]:
     """Interest upstream is a function of interest downstream: the pure form of what is kept by counts."""
-    wanted = {
-        id(s.piece) for by in state.outlets.supplies.values() for s in by.values() if s.piece is not None
-    }
+    supplies = [s for by in state.outlets.supplies.values() for s in by.values()]
+    wanted = {id(piece) for s in supplies for piece in (s.piece, s.past) if piece is not None}
     held = {id(piece) for known in state.intake.sources.values() for piece in known.values()}
     if held - wanted:
         yield f"{len(held - wanted)} pieces are taken that no supply needs"

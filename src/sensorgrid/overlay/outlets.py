@@ -21,7 +21,8 @@ class Entry:
     """What one receiver has from this broker under one name."""
 
     __slots__ = (
-        "attribute", "cell", "clip", "generation", "going", "granted", "next", "peer", "size", "supply", "until",
+        "attribute", "cell", "clip", "generation", "going", "granted", "next", "peer", "size", "stays", "supply",
+        "until",
     )  # fmt: skip
 
     def __init__(
@@ -47,6 +48,8 @@ class Entry:
         self.until = until
         self.supply: Supply | None = None
         self.granted = False
+        self.stays = False
+        """its receiver can dial nobody else"""
         self.going: PeerId | None = None
         """where its receiver was redirected to"""
 
@@ -67,7 +70,7 @@ class Supply:
     """What a broker has of one cell, and who is fed from it."""
 
     __slots__ = (
-        "attribute", "cell", "entries", "epoch", "head", "path", "piece", "ring", "since", "start", "table",
+        "attribute", "cell", "entries", "epoch", "head", "past", "path", "piece", "ring", "since", "start", "table",
     )  # fmt: skip
 
     def __init__(self, attribute: int, cell: int, since: Instant) -> None:
@@ -79,6 +82,8 @@ class Supply:
         """from the owner to this broker, itself included; None: unknown"""
         self.piece: Piece | None = None
         """what it is taken through; None: a region of this broker"""
+        self.past: Piece | None = None
+        """brings ticks from before the ring's start"""
         self.epoch = 0
         """of an owner"""
         self.ring: dict[int, Tick] = {}

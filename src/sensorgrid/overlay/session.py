@@ -32,7 +32,7 @@ from sensorgrid.overlay.events import (
 )
 from sensorgrid.overlay.forwarding import wanted_of
 from sensorgrid.overlay.intake import Intake, Piece
-from sensorgrid.overlay.messages import Ask, Clip, Leave, Located, Want
+from sensorgrid.overlay.messages import NO_ROOM, Ask, Clip, Leave, Located, Want
 from sensorgrid.overlay.settings import Settings
 from sensorgrid.overlay.state import Links
 
@@ -169,7 +169,8 @@ class Session:
             if standing.due is not None and standing.due <= self.now:
                 standing.due = None
                 del self.sleeping[standing]
-                self._seek(list(standing.pieces))
+                # Every other time at the owners, see `_fail`: nearest carriers alone need not ever settle.
+                self._seek(list(standing.pieces), owner=standing.attempts % 2 == 1)
         for request, pieces in list(self.lookups.items()):
             if not any(p.feed is None and p.trial is None and p.due is not None for p in pieces):
                 del self.lookups[request]
@@ -238,9 +239,9 @@ class Session:
             found.append((self.grid.attributes.index(name), clip, cells))
         return found
 
-    def _seek(self, pieces: list[Piece]) -> None:
+    def _seek(self, pieces: list[Piece], owner: bool = False) -> None:
         if self.roams:
-            self.intake.seek(pieces)
+            self.intake.seek(pieces, owner)
         else:
             self.intake.ask(pieces, self.entries[0])
 
@@ -303,8 +304,17 @@ class Session:
             return
         if standing.extra and all(p.feed is not None for p in standing.pieces):
             self._undo_refinement(standing, reason)
-        elif not standing.admitted:
+        elif not standing.admitted and (standing.attempts or reason != NO_ROOM or not self.roams):
             self._end(standing.id, "refused", reason)
+        elif not standing.admitted:
+            # At a relay its pieces may take the very room that others of its pieces need there, where only
+            # the owner can feed them. So the second try goes to the owners.
+            self.intake.drop(list(standing.pieces))
+            for piece in standing.pieces:
+                piece.next, piece.revisions = piece.begin, {}
+            standing.held = []
+            standing.attempts = 1
+            self._seek(list(standing.pieces), owner=True)
         else:
             if standing.extra:
                 self._undo_refinement(standing, reason)
@@ -460,8 +470,9 @@ class Session:
         for cell, count in zip(parts, points, strict=True):
             if count:
                 part = Piece(standing, piece.attribute, cell, count, piece.next, clip, piece.until)
-                part.first, part.revisions = piece.first, dict(piece.revisions)
+                part.first, part.begin, part.revisions = piece.first, piece.begin, dict(piece.revisions)
                 part.tried, part.hints = piece.tried, piece.hints
+                self.intake.watch(part, piece.due)
                 new.append(part)
                 group[part] = None
         group.pop(piece, None)

@@ -18,8 +18,7 @@ from sensorgrid.overlay.broker import Broker
 from sensorgrid.overlay.events import Deliver
 from sensorgrid.overlay.forwarding import wanted_of
 from sensorgrid.overlay.invariants import broken
-from sensorgrid.overlay.mechanisms.streams import NO_ROOM
-from sensorgrid.overlay.messages import Clip
+from sensorgrid.overlay.messages import NO_ROOM, Clip
 from sensorgrid.overlay.session import Session
 from sensorgrid.simulator.world import World
 
@@ -168,11 +167,15 @@ def circles(world: World) -> Iterator[str]:
 
 
 def conservation(world: World) -> Iterator[str]:
-    """At rest, what a receiver believes to have, its provider feeds, and the other way round."""
+    """At rest, what a receiver believes to have, its provider feeds, and the other way round.
+
+    A client with a suspended query is never at rest: it may just be trying again.
+    """
+    restless = {p for p, s in sessions_of(world).items() if any(q.suspended for q in s.queries.values())}
     taken: set[tuple[PeerId, PeerId, int, int]] = set()
     for peer, node in world.nodes.items():
         actor = node.actor
-        if actor is None:
+        if actor is None or peer in restless:
             continue
         intake = actor.state.intake if isinstance(actor, Broker) else actor.intake  # type: ignore[attr-defined]
         for provider, known in intake.sources.items():
@@ -181,6 +184,7 @@ def conservation(world: World) -> Iterator[str]:
         (peer, receiver, generation, cell)
         for peer, broker in brokers_of(world).items()
         for receiver, by in broker.state.outlets.entries.items()
+        if receiver not in restless
         for generation, cell in by
     }
     waiting = {(peer, *key) for peer, broker in brokers_of(world).items() for key in broker.state.waiting}
@@ -206,7 +210,9 @@ def leftovers(world: World) -> Iterator[str]:
             "entries by cell": {c for at in state.outlets.at.values() for c in at},
             "moves": broker.replication.move,
             "lookups": state.lookups,
-            "connections": [p for p in state.links.up if p not in state.peers and p not in broker.liveness.kept],
+            "connections": [
+                p for p in state.links.up if p not in state.peers and p not in broker.liveness.kept
+            ],
             "dialled": [p for p in state.links.dialling if p not in state.peers],
         }
         yield from (f"broker {peer}: {what} left: {found}" for what, found in rest.items() if found)
@@ -238,6 +244,8 @@ def unserved(world: World, client: PeerId, query: QueryId, healed_s: float) -> I
     if status != "suspended":
         return
     session = sessions_of(world)[client]
+    if not session.roams:
+        return  # it depends on its one broker
     room = {}
     need: dict[PeerId, int] = {}
     for peer, broker in brokers_of(world).items():

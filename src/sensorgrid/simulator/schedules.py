@@ -7,7 +7,7 @@ healed, and every query must have got exactly its points, or be suspended for la
 left, nothing may be left behind.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from random import Random
 
@@ -313,8 +313,9 @@ class Schedule:
     def _look(self) -> None:
         """Everything has healed: look at what everybody has."""
         world = self.world
-        for check in (checkers.rules, checkers.circles, checkers.conservation):
-            self.problems += check(world)
+        self.problems += checkers.rules(world)
+        self.problems += self._lasting(checkers.circles)
+        self.problems += self._lasting(checkers.conservation)
         for client, queries in self.clients.items():
             if client in self.gone:
                 continue
@@ -323,6 +324,14 @@ class Schedule:
                 self.problems += checkers.unserved(world, client, query, HEALED_S + 3.0)
                 if world.status(client, query) in ("admitted", "resumed"):
                     self.problems += list(self.deliveries.missing(client, query, ask, self.ticks))[:3]
+
+    def _lasting(self, check: Callable[[World], Iterator[str]]) -> list[str]:
+        """What is still wrong two seconds later: suspended queries that try again move things about."""
+        found = dict.fromkeys(check(self.world))
+        if found:
+            self._run(self.world.now + 2.0)
+            found = {what: None for what in check(self.world) if what in found}
+        return list(found)
 
     def _leave(self) -> None:
         for client, queries in self.clients.items():

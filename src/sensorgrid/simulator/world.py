@@ -144,9 +144,14 @@ class World:
 
     def _assign_one(self, peer: PeerId) -> Callable[[], None]:
         def tell() -> None:
-            links = tuple(other for other in self._make if other != peer)
-            owns = any(r.owner == peer for r in self.regions.values())
-            view = view_of(peer, self.regions.values(), self.grid, () if owns else links[:2])
+            owners = sorted({r.owner for r in self.regions.values()})
+            # A relay without a region is told of two brokers that have one.
+            links = (
+                []
+                if peer in owners
+                else [owners[(peer + i) % len(owners)] for i in range(min(2, len(owners)))]
+            )
+            view = view_of(peer, self.regions.values(), self.grid, links)
             self.feed(peer, view)
 
         return tell

@@ -121,6 +121,7 @@ class Replication:
             if entry.granted
             and (brokers or not entry.of_broker)
             and entry.going is None
+            and not entry.stays
             and entry.peer != proposal.target
         ]
 
@@ -158,7 +159,9 @@ class Replication:
             shortest = min((s.bit_length() for s in outlets.supplies[attribute]), default=1) - 1
             for cell, entries in at.items():
                 moving = [
-                    e.size for e in entries.values() if e.clip is not None and e.granted and e.going is None
+                    e.size
+                    for e in entries.values()
+                    if e.clip is not None and e.granted and e.going is None and not e.stays
                 ]
                 if not moving:
                     continue
