@@ -168,7 +168,7 @@ class Streams:
     def _elsewhere(self, request: Waiting) -> tuple[PeerId, ...]:
         """Brokers that carry the cell, those with most room first."""
         free = self.state.free_of
-        carriers = self.state.outlets.carriers(request.want.attribute, request.cell)
+        carriers = self.state.carriers_of(request.want.attribute, request.cell)
         return tuple(
             sorted((c for c in carriers if c != request.peer), key=lambda c: (-free.get(c, (0, 0))[1], c))
         )[:4]
@@ -193,7 +193,9 @@ class Streams:
         supply.piece = Piece(supply, attribute, cell, size, start)
         supply.start = supply.head = start
         state.outlets.add_supply(supply)
-        if via is not None and via != self.me:
+        if reservation is not None and reservation.source not in (None, self.me):
+            self.intake.ask([supply.piece], reservation.source, via=via)
+        elif via is not None and via != self.me:
             self.intake.ask([supply.piece], via)
         else:
             self.intake.seek([supply.piece])
@@ -208,7 +210,7 @@ class Streams:
 
     def _start(self, entry: Entry, supply: Supply) -> None:
         """Say that an entry is fed, and send what it missed (rules 6 and 7)."""
-        entry.granted = True
+        self.state.outlets.grant(entry)
         self._grant(entry, supply.path)
         if supply.head is None:
             return
@@ -366,9 +368,9 @@ class Streams:
         for (
             entry
         ) in entries:  # a relay's ring is not the truth: they go on when the lake has been read (rule 8)
+            entry.granted = False
             outlets.add(entry, supply)
             self._grant(entry, None)
-            entry.granted = False
         self.state.effects.append(Recall(region.attribute, region.cell, region.epoch))
 
     def recalled(self, event: Recalled) -> None:
