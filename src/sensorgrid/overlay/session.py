@@ -464,6 +464,7 @@ class Session:
                 new.append(part)
                 group[part] = None
         group.pop(piece, None)
+        piece.due = None  # nothing is expected of it any more
         if standing.retired.pop(piece, 0) is None:
             standing.retired.update(dict.fromkeys(new))
         return new
