@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import Any
 
 from sensorgrid.index.codes import contains
-from sensorgrid.model.ids import Instant, PeerId
+from sensorgrid.model.ids import Instant, PeerId, is_broker
 from sensorgrid.overlay.events import Assigned
 from sensorgrid.overlay.geography import box_of, distance
 from sensorgrid.overlay.messages import Ask, Find, Found, Located
@@ -89,7 +89,7 @@ class Routing:
             cell = stack.pop()
             supply = state.outlets.supply_for(attribute, cell)
             if supply is not None and (supply.owned or not (owner or own)):
-                if owner or own or not self.forwards:
+                if owner or not self.forwards or is_broker(asker):
                     answers.append((cell, state.me))
                     continue
                 shares = self._shares(attribute, cell, supply.owned)
