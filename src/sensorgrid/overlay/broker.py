@@ -68,9 +68,9 @@ class Broker:
     def __init__(self, me: PeerId, grid: Grid, settings: Settings, policy: Policy, rng: Random) -> None:
         self.state = State(me, grid, settings, rng)
         self.streams = Streams(self.state)
-        self.routing = Routing(self.state)
+        self.routing = Routing(self.state, policy.forwards)
         self.replication = Replication(self.state, policy)
-        self.news = News(self.state, policy.gossips)
+        self.news = News(self.state, policy.gossips, policy.forwards)
         self.liveness = Liveness(self.state)
         self.mechanisms: tuple[Mechanism, ...] = (
             self.streams,

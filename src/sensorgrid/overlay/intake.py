@@ -42,8 +42,8 @@ class Piece:
     """A disjoint part of what a receiver wants."""
 
     __slots__ = (
-        "attribute", "begin", "cell", "clip", "due", "feed", "first", "hints", "next", "owner", "points", "revisions",
-        "trial", "tried", "until", "why",
+        "attribute", "begin", "cell", "clip", "due", "feed", "first", "hints", "next", "owner", "passing", "points",
+        "revisions", "trial", "tried", "until", "why",
     )  # fmt: skip
 
     def __init__(
@@ -82,6 +82,8 @@ class Piece:
         """the refusal that weighs most since it was last fed"""
         self.due: Instant | None = None
         """when something must have happened"""
+        self.passing = False
+        """its receivers are on their way to another broker, which has taken it over: it is not searched for at once"""
 
     def __repr__(self) -> str:
         return f"<Piece {self.attribute}:{bin(self.cell)[3:]} next {self.next}>"
@@ -238,6 +240,12 @@ class Intake:
             piece, source = self._entry(peer, message.generation, cell)
             if piece is None or source is None:
                 continue
+            if part != cell and source is piece.trial:
+                # Only this provider has cut its entry: leave it there under its old name.
+                self._forget(source)
+                self.host.send(peer, Leave(message.generation, (cell,)))
+                self._unfed(piece, source, "cut")
+                continue
             if part != cell:
                 piece = self._split(piece, source, part)
                 source = piece.feed
@@ -351,6 +359,10 @@ class Intake:
 
     def _search(self, piece: Piece, reason: str) -> None:
         """Try the next provider that was named, then the owner, then give up: nobody wanders (rule 10)."""
+        if piece.passing:
+            piece.passing = False
+            self._arm(piece, self.settings.patience_s)
+            return
         tried = piece.tried
         if len(tried) < SEARCHES_MAX:
             for hint in piece.hints if self.host.roams else ():

@@ -22,8 +22,15 @@ def _outlets(outlets: Outlets) -> Iterator[str]:
         yield f"used is {outlets.used}, entries sum up to {sum(e.size for e in entries)}"
     if outlets.used + outlets.reserved > outlets.budget:
         yield f"budget {outlets.budget} exceeded: {outlets.used} used, {outlets.reserved} reserved"
-    if outlets.going != sum(e.going is not None for e in entries):
-        yield f"{outlets.going} entries count as redirected, {sum(e.going is not None for e in entries)} are"
+    leaving = sum(e.size for e in entries if e.going is not None)
+    if outlets.leaving != leaving:
+        yield f"{outlets.leaving} points count as redirected, {leaving} are"
+    movable = sum(
+        e.size for e in entries if e.granted and e.going is None and e.clip is not None and not e.stays
+    )
+    counted = sum(load.points for by in outlets.loads.whole.values() for load in by.values())
+    if movable != counted:
+        yield f"loads sum up to {counted}, clients' entries to {movable}"
     for entry in entries:
         if entry.supply is None or not contains(entry.supply.cell, entry.cell):
             yield f"{entry} is fed by nothing that contains it"

@@ -168,6 +168,8 @@ class Offer(Message, frozen=True):
     cell: int
     load: int
     """points per period that would move"""
+    source: PeerId | None = None
+    """take it from there: my own stream of it will end"""
 
 
 class Answer(Message, frozen=True):
@@ -185,10 +187,10 @@ class Moving(Message, frozen=True):
 
 
 class News(Message, frozen=True):
-    """Free budgets that I know of."""
+    """Free budgets that I know of, and who carries what."""
 
-    items: tuple[tuple[PeerId, int, int], ...]
-    """(broker, version, free points per period)"""
+    items: tuple[tuple[PeerId, int, int, tuple[tuple[int, int], ...]], ...]
+    """(broker, version, free points per period, (attribute, cell) that it takes from others)"""
 
 
 class Alive(Message, frozen=True):

@@ -9,11 +9,15 @@ lives exactly as long as it has entries: interest upstream is a function of inte
 
 from collections.abc import Iterator
 
-from sensorgrid.index.codes import contains, prefixes
+from sensorgrid.index.codes import beside, contains, prefixes
+from sensorgrid.index.decompose import points_in
 from sensorgrid.model.block import Slab
+from sensorgrid.model.box import Box
+from sensorgrid.model.grid import Grid
 from sensorgrid.model.ids import Instant, PeerId, is_broker
 from sensorgrid.overlay.forwarding import Table
 from sensorgrid.overlay.intake import Piece
+from sensorgrid.overlay.loads import Loads
 from sensorgrid.overlay.messages import Clip, Path
 
 
@@ -21,8 +25,8 @@ class Entry:
     """What one receiver has from this broker under one name."""
 
     __slots__ = (
-        "attribute", "cell", "clip", "generation", "going", "granted", "next", "peer", "size", "stays", "supply",
-        "until",
+        "attribute", "cell", "clip", "generation", "going", "granted", "next", "peer", "size", "spread", "stays",
+        "supply", "until",
     )  # fmt: skip
 
     def __init__(
@@ -52,6 +56,8 @@ class Entry:
         """its receiver can dial nobody else"""
         self.going: PeerId | None = None
         """where its receiver was redirected to"""
+        self.spread: tuple[tuple[int, int], ...] | None = None
+        """its points in each of the finest cells, once somebody wanted to know"""
 
     def __repr__(self) -> str:
         return f"<Entry of {self.peer}: {self.attribute}:{bin(self.cell)[3:]}, {self.size} points>"
@@ -70,7 +76,8 @@ class Supply:
     """What a broker has of one cell, and who is fed from it."""
 
     __slots__ = (
-        "attribute", "cell", "entries", "epoch", "head", "past", "path", "piece", "ring", "since", "start", "table",
+        "attribute", "cell", "entries", "epoch", "head", "owed", "past", "path", "piece", "ring", "since", "start",
+        "table",
     )  # fmt: skip
 
     def __init__(self, attribute: int, cell: int, since: Instant) -> None:
@@ -78,6 +85,8 @@ class Supply:
         self.cell = cell
         self.since = since
         self.entries: dict[tuple[PeerId, int, int], Entry] = {}
+        self.owed = 0
+        """points per period of its entries"""
         self.path: Path | None = None
         """from the owner to this broker, itself included; None: unknown"""
         self.piece: Piece | None = None
@@ -117,8 +126,11 @@ class Supply:
 class Outlets:
     """All entries of a broker, its supplies, its budget."""
 
-    def __init__(self, budget: int) -> None:
+    def __init__(self, budget: int, grid: Grid, depth: int) -> None:
         self.budget = budget
+        self.grid = grid
+        self.loads = Loads(grid, depth)
+        """of clients that could be fed by another broker"""
         self.used = 0
         """points per period of all entries"""
         self.reserved = 0
@@ -131,10 +143,11 @@ class Outlets:
         """by attribute and cell: supplies at and below it"""
         self.at: dict[int, dict[int, dict[tuple[PeerId, int, int], Entry]]] = {}
         """entries by attribute and exact cell"""
-        self.going = 0
-        """entries whose receivers were redirected and have not left yet"""
-        self.version = 0
-        """grows with every change of load"""
+        self._taken: tuple[tuple[int, int], ...] | None = None
+        self.fed: dict[int, dict[int, dict[PeerId, int]]] = {}
+        """by attribute and cell: brokers that take it from here, and how often"""
+        self.leaving = 0
+        """points per period of entries whose receivers were redirected and have not left yet"""
 
     @property
     def free(self) -> int:
@@ -179,6 +192,7 @@ class Outlets:
 
     def add_supply(self, supply: Supply) -> None:
         """Have a cell."""
+        self._taken = None
         self.supplies.setdefault(supply.attribute, {})[supply.cell] = supply
         below = self.below.setdefault(supply.attribute, {})
         for code in prefixes(supply.cell):
@@ -186,12 +200,26 @@ class Outlets:
 
     def drop_supply(self, supply: Supply) -> None:
         """Have it no longer."""
+        self._taken = None
         del self.supplies[supply.attribute][supply.cell]
         below = self.below[supply.attribute]
         for code in prefixes(supply.cell):
             below[code] -= 1
             if not below[code]:
                 del below[code]
+
+    def taken(self) -> tuple[tuple[int, int], ...]:
+        """(attribute, cell) of all supplies that come from other brokers."""
+        if self._taken is None:
+            self._taken = tuple(
+                sorted(
+                    (attribute, cell)
+                    for attribute, supplies in self.supplies.items()
+                    for cell, supply in supplies.items()
+                    if not supply.owned
+                )
+            )
+        return self._taken
 
     # -- entries
 
@@ -203,23 +231,31 @@ class Outlets:
         assert self.used + self.reserved <= self.budget, f"budget exceeded by {entry}"
         entry.supply = supply
         supply.entries[key] = entry
+        supply.owed += entry.size
         supply.table.add(entry)
         self.entries.setdefault(entry.peer, {})[entry.generation, entry.cell] = entry
         self.at.setdefault(entry.attribute, {}).setdefault(entry.cell, {})[key] = entry
-        self.version += 1
+        if is_broker(entry.peer):
+            fed = self.fed.setdefault(entry.attribute, {}).setdefault(entry.cell, {})
+            fed[entry.peer] = fed.get(entry.peer, 0) + 1
+        if _can_move(entry):
+            self.loads.add(entry)
 
     def remove(self, entry: Entry) -> Supply:
         """Owe it no longer."""
         supply = entry.supply
         assert supply is not None, f"{entry} is not here"
         key = (entry.peer, entry.generation, entry.cell)
+        if _can_move(entry):
+            self.loads.remove(entry)
         self.used -= entry.size
         del supply.entries[key]
+        supply.owed -= entry.size
         supply.table.remove(entry)
-        entry.supply = None
+        entry.supply = entry.spread = None
         if entry.going is not None:
             entry.going = None
-            self.going -= 1
+            self.leaving -= entry.size
         mine = self.entries[entry.peer]
         del mine[entry.generation, entry.cell]
         if not mine:
@@ -228,8 +264,55 @@ class Outlets:
         del at[entry.cell][key]
         if not at[entry.cell]:
             del at[entry.cell]
-        self.version += 1
+        if is_broker(entry.peer):
+            fed = self.fed[entry.attribute]
+            fed[entry.cell][entry.peer] -= 1
+            if not fed[entry.cell][entry.peer]:
+                del fed[entry.cell][entry.peer]
+            if not fed[entry.cell]:
+                del fed[entry.cell]
         return supply
+
+    def grant(self, entry: Entry) -> None:
+        """An entry is fed from now on."""
+        if not entry.granted:
+            entry.granted = True
+            if _can_move(entry):
+                self.loads.add(entry)
+
+    def send_off(self, entry: Entry, to: PeerId) -> None:
+        """Its receiver is redirected."""
+        if _can_move(entry):
+            self.loads.remove(entry)
+        if entry.going is None:
+            self.leaving += entry.size
+        entry.going = to
+
+    def stay(self, entry: Entry) -> None:
+        """Its receiver did not go."""
+        if entry.supply is not None and entry.going is not None:
+            entry.going = None
+            self.leaving -= entry.size
+            if _can_move(entry):
+                self.loads.add(entry)
+
+    def cut(self, entry: Entry, part: int) -> Entry:
+        """Put the parts of a client's entry in its place, as its receiver does when it is told of one of them."""
+        clip = entry.clip
+        assert clip is not None, f"{entry} is a broker's and is never cut"
+        cells = [part, *beside(entry.cell, part)]
+        points = points_in(Box(*clip.box), clip.limits, cells, self.grid)
+        supply = self.remove(entry)
+        parts = [
+            Entry(entry.peer, entry.generation, entry.attribute, cell, size, entry.next, clip, entry.until)
+            for cell, size in zip(cells, points, strict=True)
+            if size
+        ]
+        for new in parts:
+            new.granted, new.stays = entry.granted, entry.stays
+            self.add(new, supply)
+        assert parts[0].cell == part, f"{entry} has nothing in {bin(part)}"
+        return parts[0]
 
     def of(self, peer: PeerId, generation: int, cell: int) -> list[Entry]:
         """An entry by name, or the parts that it was cut into."""
@@ -249,10 +332,12 @@ class Outlets:
 
     def carriers(self, attribute: int, cell: int) -> tuple[PeerId, ...]:
         """Brokers that take the cell from here."""
-        at = self.at.get(attribute, {})
-        found: dict[PeerId, None] = {}
-        for code in prefixes(cell):
-            for entry in at.get(code, {}).values():
-                if is_broker(entry.peer) and entry.granted:
-                    found[entry.peer] = None
-        return tuple(found)
+        fed = self.fed.get(attribute)
+        if not fed:
+            return ()
+        return tuple(dict.fromkeys(peer for code in prefixes(cell) for peer in fed.get(code, ())))
+
+
+def _can_move(entry: Entry) -> bool:
+    """Whether an entry is a client's that is fed, could be fed by another broker, and is not on its way there."""
+    return entry.granted and entry.going is None and entry.clip is not None and not entry.stays

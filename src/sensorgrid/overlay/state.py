@@ -7,6 +7,7 @@ broker lets the mechanisms settle in turn until nothing is left to do.
 from dataclasses import dataclass, field
 from random import Random
 
+from sensorgrid.index.codes import prefixes
 from sensorgrid.model.box import Box
 from sensorgrid.model.grid import Grid
 from sensorgrid.model.ids import Instant, PeerId
@@ -87,6 +88,8 @@ class Reservation:
     cell: int
     left: int
     due: Instant
+    source: PeerId | None = None
+    """who feeds the cell, if not the one who asked"""
 
 
 @dataclass(slots=True)
@@ -116,7 +119,7 @@ class State:
         self.now: Instant = 0.0
         self.effects: list[Effect] = []
         self.links = Links(self.effects)
-        self.outlets = Outlets(settings.budget)
+        self.outlets = Outlets(settings.budget, grid, settings.depth)
         self.intake: Intake
         self.regions: dict[int, dict[int, Region]] = {}
         """by attribute and cell: own regions and adjacent ones"""
@@ -136,6 +139,10 @@ class State:
         """by who asked and his number: replication to streams"""
         self.free_of: dict[PeerId, tuple[int, int]] = {}
         """(version, free budget) of brokers, as last heard"""
+        self.carried: dict[PeerId, tuple[tuple[int, int], ...]] = {}
+        """(attribute, cell) that brokers take from others, as last heard"""
+        self.carriers: dict[int, dict[int, dict[PeerId, None]]] = {}
+        """the same by attribute and cell"""
         self.counters = Counters()
         self._middles: dict[int, tuple[float, float]] = {}
 
@@ -148,6 +155,16 @@ class State:
         counts = self.counters.messages
         counts[kind] = counts.get(kind, 0) + 1
         self.links.send(peer, message)
+
+    def carriers_of(self, attribute: int, cell: int) -> tuple[PeerId, ...]:
+        """Other brokers that take a cell from somebody: from here, or as last heard."""
+        heard = self.carriers.get(attribute)
+        if not heard:
+            return self.outlets.carriers(attribute, cell)
+        found = dict.fromkeys(self.outlets.carriers(attribute, cell))
+        for code in prefixes(cell):
+            found.update(heard.get(code, {}))
+        return tuple(found)
 
     def region_of(self, attribute: int, cell: int) -> Region | None:
         """The known region that contains a cell."""

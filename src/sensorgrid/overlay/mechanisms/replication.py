@@ -6,16 +6,17 @@ them. One move is under way at a time. A relay that is left with one receiver ha
 (section 4.4.3), after a minimum age.
 """
 
+from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 from sensorgrid.index.codes import prefixes
-from sensorgrid.model.ids import Instant, PeerId, is_broker
+from sensorgrid.model.ids import Instant, PeerId
 from sensorgrid.overlay.events import Advised
 from sensorgrid.overlay.messages import Answer, Moving, Offer, Redirect
 from sensorgrid.overlay.outlets import Entry, Supply
-from sensorgrid.overlay.policies.interface import Load, Policy, Proposal, View
+from sensorgrid.overlay.policies.interface import Holding, Policy, Proposal, View
 from sensorgrid.overlay.state import Reservation, State
 
 DECLINED_S = 30.0
@@ -24,14 +25,11 @@ DECLINED_S = 30.0
 
 @dataclass(slots=True)
 class Move:
-    """A delegation under way."""
+    """An offer that has no answer yet."""
 
     number: int
     proposal: Proposal
     due: Instant
-    entries: list[Entry]
-    """redirected receivers; empty until the target has answered"""
-    answered: bool = False
     advised: bool = False
     """an operator's wish: it need not pay, and brokers' streams move too"""
 
@@ -49,7 +47,10 @@ class Replication:
         }
         self.move: Move | None = None
         self._number = 0
-        self._declined: dict[tuple[int, int, PeerId], Instant] = {}
+        self._going: deque[tuple[Instant, Proposal, list[Entry]]] = deque()
+        """receivers that were redirected: until when they are expected to leave"""
+        self._declined: dict[tuple[int, int, PeerId], tuple[Instant, int]] = {}
+        """until when, and which news of the target led to it"""
         self._review_at: Instant | None = None
         self._back_off: dict[tuple[int, int], tuple[Instant, float]] = {}
         """by attribute and cell of a relay: not handed back before, pause"""
@@ -57,21 +58,22 @@ class Replication:
     # -- this broker has too much
 
     def settle(self) -> bool:
-        """Start a move where requests wait; refuse them where none is left to make."""
+        """Offer a move where requests wait; refuse them where none is left to make."""
         state = self.state
-        if self.move is not None and self.move.answered and state.outlets.going == 0:
-            self.move = None
-        if self._review_at is None and any(s.piece for s in self._relays()):
+        if self._review_at is None and state.outlets.taken():
             self._review_at = state.now + state.settings.age_min_s
         if self.move is not None or not state.waiting:
             return False
-        proposal = self.policy.propose(self._view())
-        if proposal is None:
+        need = self._need()
+        if need <= 0:
+            return False  # those who were redirected will make room
+        proposal = self.policy.propose(self._view(need))
+        if proposal is not None:
+            self._begin(proposal)
+        elif not state.outlets.leaving:
             # Nothing helps: say so now, not when the time is up.
             for request in state.waiting.values():
                 request.due = state.now
-            return False
-        self._begin(proposal)
         return False
 
     def advised(self, event: Advised) -> None:
@@ -79,141 +81,164 @@ class Replication:
         if self.move is None and event.target != self.state.me:
             self._begin(Proposal(event.attribute, event.cell, event.target), advised=True)
 
+    def _need(self) -> int:
+        outlets = self.state.outlets
+        return sum(w.size for w in self.state.waiting.values()) - outlets.free - outlets.leaving
+
     def _begin(self, proposal: Proposal, advised: bool = False) -> None:
         state = self.state
         self._number += 1
-        load = sum(e.size for e in self._movable(proposal, advised))
+        source = None
+        if proposal.passes:
+            supply = state.outlets.supplies[proposal.attribute][proposal.cell]
+            assert supply.piece is not None, f"{proposal} of an owned region"
+            source = None if supply.piece.feed is None else supply.piece.feed.peer
+        load = sum(points for _, points in self._movable(proposal, advised))
+        if proposal.points is not None:
+            load = min(load, proposal.points)
         if not load:
             return
-        due = state.now + state.settings.reservation_s
-        self.move = Move(self._number, proposal, due, [], advised=advised)
-        offer = Offer(self._number, proposal.attribute, proposal.cell, load)
-        state.send(proposal.target, offer)
+        self.move = Move(self._number, proposal, state.now + state.settings.patience_s, advised)
+        state.send(proposal.target, Offer(self._number, proposal.attribute, proposal.cell, load, source))
 
     def answered(self, peer: PeerId, message: Answer) -> None:
         """The target has reserved something, or not."""
         move, state = self.move, self.state
-        if move is None or move.number != message.number or move.proposal.target != peer or move.answered:
+        if move is None or move.number != message.number or move.proposal.target != peer:
             state.send(peer, Moving(message.number, 0))
             return
+        self.move = None
+        proposal = move.proposal
         chosen = self._choose(move, message.load)
-        state.send(peer, Moving(message.number, sum(e.size for e in chosen)))
+        state.send(peer, Moving(message.number, sum(points for _, points in chosen)))
         if not chosen:
-            self._decline(move.proposal)
-            self.move = None
+            self._decline(proposal)
             return
-        move.answered = True
-        move.entries = chosen
         state.counters.delegations += 1
+        self._redirect(proposal, [entry for entry, _ in chosen])
+
+    def _redirect(self, proposal: Proposal, chosen: list[Entry]) -> None:
+        state, outlets = self.state, self.state.outlets
         items: dict[tuple[PeerId, int], list[tuple[int, int]]] = {}
+        going = []
         for entry in chosen:
-            entry.going = peer
-            items.setdefault((entry.peer, entry.generation), []).append((entry.cell, entry.cell))
-        state.outlets.going += len(chosen)
+            cell = part = entry.cell
+            if part.bit_length() < proposal.cell.bit_length():
+                part = proposal.cell
+                entry = outlets.cut(entry, part)
+            outlets.send_off(entry, proposal.target)
+            going.append(entry)
+            items.setdefault((entry.peer, entry.generation), []).append((cell, part))
+        if proposal.passes and (supply := going[0].supply) is not None and supply.piece is not None:
+            supply.piece.passing = True
         for (receiver, generation), cells in items.items():
-            state.send(receiver, Redirect(generation, tuple(cells), peer))
+            state.send(receiver, Redirect(generation, tuple(cells), proposal.target))
+        self._going.append((state.now + state.settings.reservation_s, proposal, going))
 
-    def _movable(self, proposal: Proposal, brokers: bool = False) -> list[Entry]:
-        """Entries in the cell that sit still; brokers' streams are moved only on advice."""
-        return [
-            entry
-            for entry in self.state.outlets.inside(proposal.attribute, proposal.cell)
-            if entry.granted
-            and (brokers or not entry.of_broker)
-            and entry.going is None
-            and not entry.stays
-            and entry.peer != proposal.target
+    def _movable(self, proposal: Proposal, brokers: bool = False) -> list[tuple[Entry, int]]:
+        """Entries that the proposal is about and that sit still, with their points in its cell."""
+        outlets, cell = self.state.outlets, proposal.cell
+        at = outlets.at.get(proposal.attribute, {})
+        if proposal.passes:
+            supply = outlets.supplies.get(proposal.attribute, {}).get(cell)
+            entries = [] if supply is None else list(supply.entries.values())
+            ready = all(e.granted and e.going is None and not e.stays for e in entries)
+            return [(e, e.size) for e in entries] if ready else []
+        found = [
+            (e, e.size)
+            for e in outlets.inside(proposal.attribute, cell)
+            if _sits(e, brokers) and e.peer != proposal.target
         ]
+        if proposal.cuts:
+            larger = [e for code in prefixes(cell >> 1) for e in at.get(code, {}).values() if _sits(e)]
+            shares = ((e, outlets.loads.share(e, cell)) for e in larger)
+            found += [(e, points) for e, points in shares if points]
+        return found
 
-    def _choose(self, move: Move, room: int) -> list[Entry]:
-        """The largest entries first, as many as fit; at least two, and more than the replica costs (rule 11)."""
-        chosen, total, proposal = [], 0, move.proposal
+    def _choose(self, move: Move, room: int) -> list[tuple[Entry, int]]:
+        """The largest first, as many as wanted and as fit; for a new replica at least two, and more than it
+        costs (rule 11)."""
+        proposal = move.proposal
         movable = self._movable(proposal, move.advised)
-        for entry in sorted(movable, key=lambda e: (-e.size, e.peer, e.generation, e.cell)):
-            if total + entry.size <= room:
-                chosen.append(entry)
-                total += entry.size
-        if self._carries(proposal):
+        everything = sum(points for _, points in movable)
+        if (proposal.whole or proposal.passes) and everything > room:
+            return []
+        enough = everything if proposal.points is None else proposal.points
+        chosen: list[tuple[Entry, int]] = []
+        total = 0
+        # Whole entries before those that have to be cut, if not all go.
+        down = proposal.cell.bit_length()
+        for entry, points in sorted(
+            movable,
+            key=lambda m: (m[0].cell.bit_length() < down, -m[1], m[0].peer, m[0].generation, m[0].cell),
+        ):
+            if total >= enough:
+                break
+            if total + points <= room:
+                chosen.append((entry, points))
+                total += points
+        if proposal.passes or proposal.target in self.state.carriers_of(proposal.attribute, proposal.cell):
             return chosen
-        size = self.state.grid.points_per_period >> (proposal.cell.bit_length() - 1)
-        pays = move.advised or total > size
-        return chosen if len(chosen) >= 2 and pays else []
-
-    def _carries(self, proposal: Proposal) -> bool:
-        return proposal.target in self.state.outlets.carriers(proposal.attribute, proposal.cell)
+        size = self.state.grid.points_per_period >> (down - 1)
+        return chosen if len(chosen) >= 2 and (move.advised or total > size) else []
 
     def _decline(self, proposal: Proposal) -> None:
+        """Not again soon, unless the target's budget changes."""
         key = (proposal.attribute, proposal.cell, proposal.target)
-        self._declined[key] = self.state.now + DECLINED_S
+        version = self.state.free_of.get(proposal.target, (0, 0))[0]
+        self._declined[key] = (self.state.now + DECLINED_S, version)
 
-    def _view(self) -> View:
+    def _view(self, need: int) -> View:
         state = self.state
         outlets = state.outlets
-        for key in [key for key, until in self._declined.items() if until <= state.now]:
-            del self._declined[key]
-        loads: dict[int, dict[int, Load]] = {}
-        exact: dict[int, dict[int, int]] = {}
-        for attribute, at in outlets.at.items():
-            sums = loads[attribute] = {}
-            points = exact[attribute] = {}
-            shortest = min((s.bit_length() for s in outlets.supplies[attribute]), default=1) - 1
-            for cell, entries in at.items():
-                moving = [
-                    e.size
-                    for e in entries.values()
-                    if e.clip is not None and e.granted and e.going is None and not e.stays
-                ]
-                if not moving:
-                    continue
-                total = points[cell] = sum(moving)
-                for code in prefixes(cell, shortest):
-                    load = sums.get(code)
-                    if load is None:
-                        load = sums[code] = Load()
-                    load.points += total
-                    load.receivers += len(moving)
-        carriers: dict[int, dict[PeerId, tuple[int, ...]]] = {}
-        for peer, owed in outlets.entries.items():
-            if is_broker(peer):
-                for entry in owed.values():
-                    cells = carriers.setdefault(entry.attribute, {})
-                    cells[peer] = (*cells.get(peer, ()), entry.cell)
-        need = sum(w.size for w in state.waiting.values()) - outlets.free
+        for key, (until, version) in list(self._declined.items()):
+            if until <= state.now or state.free_of.get(key[2], (0, 0))[0] != version:
+                del self._declined[key]
         return View(
             me=state.me,
             now=state.now,
             grid=state.grid,
             depth=state.settings.depth,
             need=need,
-            loads=loads,
-            exact=exact,
-            paths={a: {c: s.path for c, s in by.items()} for a, by in outlets.supplies.items()},
-            carriers=carriers,
+            room=outlets.free + outlets.leaving,
+            whole=outlets.loads.whole,
+            parts=outlets.loads.parts(),
+            holdings={
+                attribute: {cell: Holding(s.path, s.owed, s.owned) for cell, s in supplies.items()}
+                for attribute, supplies in outlets.supplies.items()
+            },
+            carriers={attribute: self._carriers(attribute) for attribute in outlets.supplies},
             neighbours=state.neighbours,
             boxes=state.boxes,
             free={peer: free for peer, (_, free) in state.free_of.items()},
             declined=frozenset(self._declined),
-            middles={cell: state.middle(cell) for sums in loads.values() for cell in sums},
         )
+
+    def _carriers(self, attribute: int) -> dict[int, tuple[PeerId, ...]]:
+        """Who has what: as heard, whom this broker feeds, and who is on the way to it."""
+        found: dict[int, dict[PeerId, None]] = {}
+        for cell, peers in self.state.carriers.get(attribute, {}).items():
+            found.setdefault(cell, {}).update(peers)
+        for cell, fed in self.state.outlets.fed.get(attribute, {}).items():
+            found.setdefault(cell, {}).update(dict.fromkeys(fed))
+        for cell, supply in self.state.outlets.supplies.get(attribute, {}).items():
+            if not supply.owned and supply.path is not None:
+                found.setdefault(cell, {}).update(dict.fromkeys(supply.path[:-1]))
+        return {cell: tuple(peers) for cell, peers in found.items()}
 
     # -- another broker has too much
 
     def offered(self, peer: PeerId, message: Offer) -> None:
-        """Reserve what is free, unless the cell comes from here."""
+        """Reserve what is free."""
         state = self.state
-        supply = state.outlets.supply_for(message.attribute, message.cell)
-        feeds = any(
-            e.peer == peer for code in prefixes(message.cell)
-            for e in state.outlets.at.get(message.attribute, {}).get(code, {}).values()
-        )  # fmt: skip
         load = min(message.load, state.outlets.free)
-        if feeds or load <= 0 or (supply is not None and supply.owned):
+        if load <= 0:
             state.send(peer, Answer(message.number, 0))
             return
         due = state.now + state.settings.reservation_s
         key = (peer, message.number)
         state.reservations[key] = Reservation(
-            peer, message.number, message.attribute, message.cell, load, due
+            peer, message.number, message.attribute, message.cell, load, due, message.source
         )
         state.outlets.reserved += load
         state.send(peer, Answer(message.number, load))
@@ -263,22 +288,24 @@ class Replication:
         for key in [key for key in self.state.reservations if key[0] == peer]:
             self.state.outlets.reserved -= self.state.reservations.pop(key).left
         if self.move is not None and self.move.proposal.target == peer:
-            self._end_move()
+            self._decline(self.move.proposal)
+            self.move = None
+        for _, proposal, entries in self._going:
+            if proposal.target == peer:
+                self._decline(proposal)
+                self._stay(entries)
 
-    def _end_move(self) -> None:
-        assert self.move is not None
-        self._decline(self.move.proposal)
-        for entry in self.move.entries:
-            if entry.supply is not None and entry.going is not None:
-                entry.going = None
-                self.state.outlets.going -= 1
-        self.move = None
+    def _stay(self, entries: list[Entry]) -> None:
+        for entry in entries:
+            self.state.outlets.stay(entry)
 
     def next_wakeup(self) -> Instant | None:
         """When a reservation, a move or a relay's youth ends."""
         times = [r.due for r in self.state.reservations.values()]
         if self.move is not None:
             times.append(self.move.due)
+        if self._going:
+            times.append(self._going[0][0])
         if self._review_at is not None:
             times.append(self._review_at)
         return min(times, default=None)
@@ -289,6 +316,14 @@ class Replication:
         for key in [key for key, r in self.state.reservations.items() if r.due <= now]:
             self.state.outlets.reserved -= self.state.reservations.pop(key).left
         if self.move is not None and self.move.due <= now:
-            self._end_move()
+            self._decline(self.move.proposal)
+            self.move = None
+        while self._going and self._going[0][0] <= now:
+            self._stay(self._going.popleft()[2])
         if self._review_at is not None and self._review_at <= now:
             self._review()
+
+
+def _sits(entry: Entry, brokers: bool = False) -> bool:
+    """Whether an entry is a client's (or also a broker's) that is fed, can move and is not on its way elsewhere."""
+    return entry.granted and (brokers or entry.clip is not None) and entry.going is None and not entry.stays

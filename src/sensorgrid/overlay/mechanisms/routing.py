@@ -11,7 +11,8 @@ that no part is nearest to two brokers at once; the target is chosen anew for ea
 from collections.abc import Callable
 from typing import Any
 
-from sensorgrid.model.ids import Instant, PeerId
+from sensorgrid.index.codes import contains
+from sensorgrid.model.ids import Instant, PeerId, is_broker
 from sensorgrid.overlay.events import Assigned
 from sensorgrid.overlay.geography import box_of, distance
 from sensorgrid.overlay.messages import Ask, Find, Found, Located
@@ -23,8 +24,10 @@ HOPS_MAX = 64
 class Routing:
     """The mechanism."""
 
-    def __init__(self, state: State) -> None:
+    def __init__(self, state: State, forwards: bool) -> None:
         self.state = state
+        self.forwards = forwards
+        """whether those who carry a cell feed it, while they have room"""
         self.handlers: dict[type, Callable[[PeerId, Any], None]] = {
             Ask: self.asked,
             Find: self.find,
@@ -86,8 +89,16 @@ class Routing:
             cell = stack.pop()
             supply = state.outlets.supply_for(attribute, cell)
             if supply is not None and (supply.owned or not (owner or own)):
-                answers.append((cell, state.me))
-                continue
+                if owner or not self.forwards or is_broker(asker):
+                    answers.append((cell, state.me))
+                    continue
+                shares = self._shares(attribute, cell, supply.owned)
+                answers += [(part, peer) for part, peer in shares if peer is not None]
+                rest = [part for part, peer in shares if peer is None]
+                if not rest:
+                    continue
+                cell = rest[0]
+                stack += rest[:0:-1]
             if not own and not owner and state.outlets.has_below(attribute, cell) and supply is None:
                 here, missing = state.outlets.available(attribute, cell)
                 answers += [(part, state.me) for part in here]
@@ -106,6 +117,38 @@ class Routing:
             state.send(hop, question)
         if answers:
             self._answer(asker, request, attribute, tuple(answers), trail)
+
+    def _shares(self, attribute: int, cell: int, owned: bool) -> list[tuple[int, PeerId | None]]:
+        """Who feeds the parts of a cell that is here: brokers that carry them, while they have room.
+
+        A replica keeps what it has room for; what has room nowhere stays with the owner, who will make some, and
+        a replica passes it on towards the owner (None).
+        """
+        state = self.state
+        size = state.grid.points_per_period >> (cell.bit_length() - 1)
+        if not owned and state.outlets.free >= size:
+            return [(cell, state.me)]
+        mine = state.me if owned else None
+        carriers = state.carriers_of(attribute, cell)
+        if carriers:
+            free = state.free_of
+            room, peer = max(((free.get(c, (0, 0))[1], c) for c in carriers if c != state.me), default=(0, 0))
+            return [(cell, PeerId(peer) if room >= size else mine)]
+        if not self._carried_below(attribute, cell):
+            return [(cell, mine)]
+        shares = [
+            *self._shares(attribute, cell << 1, owned),
+            *self._shares(attribute, cell << 1 | 1, owned),
+        ]
+        return [(cell, mine)] if all(peer == mine for _, peer in shares) else shares
+
+    def _carried_below(self, attribute: int, cell: int) -> bool:
+        """Whether somebody is known to carry a part of the cell."""
+        return any(
+            contains(cell, code)
+            for cells in (self.state.outlets.fed.get(attribute, {}), self.state.carriers.get(attribute, {}))
+            for code in cells
+        )
 
     def _splits(self, attribute: int, cell: int) -> bool:
         """Whether a known region lies inside the cell, smaller than it."""

@@ -180,7 +180,8 @@ class Streams:
         """
         outlets, free, attribute = self.state.outlets, self.state.free_of, request.want.attribute
         carriers = sorted(
-            outlets.carriers(attribute, request.cell), key=lambda peer: (-free.get(peer, (0, 0))[1], peer)
+            self.state.carriers_of(attribute, request.cell),
+            key=lambda peer: (-free.get(peer, (0, 0))[1], peer),
         )
         supply = outlets.supply_for(attribute, request.cell)
         path = () if supply is None or supply.path is None else supply.path[-2::-1]
@@ -207,7 +208,9 @@ class Streams:
         supply.piece = Piece(supply, attribute, cell, size, start)
         supply.start = supply.head = start
         state.outlets.add_supply(supply)
-        if via is not None and via != self.me:
+        if reservation is not None and reservation.source not in (None, self.me):
+            self.intake.ask([supply.piece], reservation.source, via=via)
+        elif via is not None and via != self.me:
             self.intake.ask([supply.piece], via)
         else:
             self.intake.seek([supply.piece])
@@ -241,7 +244,7 @@ class Streams:
 
     def _start(self, entry: Entry, supply: Supply) -> None:
         """Say that an entry is fed, and send what it missed (rules 6 and 7)."""
-        entry.granted = True
+        self.state.outlets.grant(entry)
         self._grant(entry, supply.path)
         if supply.head is None:
             return
@@ -407,12 +410,12 @@ class Streams:
         supply = Supply(region.attribute, region.cell, self.state.now)
         supply.epoch = region.epoch
         outlets.add_supply(supply)
-        for (
-            entry
-        ) in entries:  # a relay's ring is not the truth: they go on when the lake has been read (rule 8)
+        for entry in entries:
+            entry.granted = (
+                False  # a relay's ring is not the truth: it goes on when the lake was read (rule 8)
+            )
             outlets.add(entry, supply)
             self._grant(entry, None)
-            entry.granted = False
         self.state.effects.append(Recall(region.attribute, region.cell, region.epoch))
 
     def recalled(self, event: Recalled) -> None:

@@ -4,33 +4,46 @@ A policy is asked when a request finds no room: which cell shall be fed by which
 broker knows and decides nothing else: offers, reservations, redirects and their failures are the mechanism's.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
-from sensorgrid.index.codes import prefixes
+from sensorgrid.index.codes import contains, prefixes
 from sensorgrid.model.box import Box
 from sensorgrid.model.grid import Grid
 from sensorgrid.model.ids import Instant, PeerId
-from sensorgrid.overlay.geography import distance
+from sensorgrid.overlay.geography import box_of, distance, middle_of
+from sensorgrid.overlay.loads import Load, Sums, summed
 from sensorgrid.overlay.messages import Path
 
 
 @dataclass(frozen=True, slots=True)
 class Proposal:
-    """Let `target` take a stream of `cell` and feed this broker's receivers there."""
+    """Let `target` take a stream of `cell` and feed this broker's clients there."""
 
     attribute: int
     cell: int
     target: PeerId
+    points: int | None = None
+    """so many points per period shall move; None: all that clients have in the cell"""
+    whole: bool = False
+    """all of it or nothing"""
+    cuts: bool = False
+    """clients' entries that are larger than the cell are cut; otherwise they stay"""
+    passes: bool = False
+    """the cell is a supply of this broker which it gives up: all its receivers go, brokers too, and the target
+    takes the cell from this broker's provider"""
 
 
-@dataclass(slots=True)
-class Load:
-    """What clients have from this broker in a cell and below it."""
+@dataclass(frozen=True, slots=True)
+class Holding:
+    """A supply, as a policy sees it."""
 
-    points: int = 0
-    """per period"""
-    receivers: int = 0
+    path: Path | None
+    """from the owner to this broker, itself included"""
+    owed: int
+    """points per period of all its receivers"""
+    owned: bool
+    """whether this broker is the owner"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,58 +57,74 @@ class View:
     """longest cell"""
     need: int
     """points per period for which there is no room"""
-    loads: dict[int, dict[int, Load]]
-    """by attribute and cell, for every cell that holds a client's entry or one below it"""
-    exact: dict[int, dict[int, int]]
-    """by attribute and cell: points of clients at exactly this cell"""
-    paths: dict[int, dict[int, Path | None]]
-    """by attribute and supplied cell: how it comes here"""
-    carriers: dict[int, dict[PeerId, tuple[int, ...]]]
-    """by attribute and broker: cells that it takes from here"""
+    room: int
+    """points per period that are free here, or will be when those have left who were redirected"""
+    whole: Sums
+    """clients' entries at exactly a cell"""
+    parts: Sums
+    """by finest cell: all clients' entries, cut"""
+    holdings: dict[int, dict[int, Holding]]
+    """by attribute and supplied cell"""
+    carriers: dict[int, dict[int, tuple[PeerId, ...]]]
+    """by attribute and cell: other brokers that have it, as far as known"""
     neighbours: dict[int, tuple[PeerId, ...]]
     """by attribute"""
     boxes: dict[int, dict[PeerId, list[Box]]]
     """by attribute and broker: where its regions lie, as far as known"""
     free: dict[PeerId, int]
     """points per period, as last heard"""
-    declined: frozenset[tuple[int, int, PeerId]]
+    declined: frozenset[tuple[int, int, PeerId]] = field(default_factory=frozenset)
     """(attribute, cell, target) that failed lately"""
-    middles: dict[int, tuple[float, float]]
-    """middles of the cells of `loads`"""
 
     def size(self, cell: int) -> int:
         """Points per period of a stream of the cell."""
         return self.grid.points_per_period >> (cell.bit_length() - 1)
 
-    def path(self, attribute: int, cell: int) -> Path | None:
-        """How a cell comes here."""
-        paths = self.paths.get(attribute, {})
-        for code in prefixes(cell):
-            if code in paths:
-                return paths[code]
-        return None
+    def loads(self, attribute: int) -> dict[int, Load]:
+        """For every cell: clients' entries that lie in it altogether."""
+        return summed(self.whole.get(attribute, {}), self._shortest(attribute))
 
-    def carries(self, attribute: int, cell: int, peer: PeerId) -> bool:
-        """Whether a broker takes the cell from here already."""
+    def _shortest(self, attribute: int) -> int:
+        return min((cell.bit_length() for cell in self.holdings.get(attribute, ())), default=1) - 1
+
+    def supply(self, attribute: int, cell: int) -> int | None:
+        """The supply of which a cell is part."""
+        holdings = self.holdings.get(attribute, {})
+        return next((code for code in prefixes(cell) if code in holdings), None)
+
+    def path(self, attribute: int, cell: int) -> Path:
+        """How a cell comes here; empty if that is not known."""
+        supply = self.supply(attribute, cell)
+        return () if supply is None else self.holdings[attribute][supply].path or ()
+
+    def has(self, attribute: int, cell: int) -> tuple[PeerId, ...]:
+        """Other brokers that have a cell, as far as known."""
+        carriers = self.carriers.get(attribute, {})
+        found = {peer: None for code in prefixes(cell) for peer in carriers.get(code, ())}
+        return tuple(found)
+
+    def overlaps(self, attribute: int, cell: int, peer: PeerId) -> bool:
+        """Whether a broker is known to have part of a cell, but not all of it."""
         return any(
-            cell.bit_length() >= held.bit_length() and cell >> (cell.bit_length() - held.bit_length()) == held
-            for held in self.carriers.get(attribute, {}).get(peer, ())
+            peer in peers and code != cell and contains(cell, code)
+            for code, peers in self.carriers.get(attribute, {}).items()
         )
 
     def distance(self, attribute: int, peer: PeerId, cell: int) -> float:
         """From a broker's regions to the middle of a cell."""
         boxes = self.boxes.get(attribute, {}).get(peer)
-        x, y = self.middles[cell]
-        return distance(self.grid, boxes, x, y) if boxes else float("inf")
+        return distance(self.grid, boxes, *middle_of(box_of(self.grid, cell))) if boxes else float("inf")
 
 
 class Policy(Protocol):
-    """Who is offered what."""
+    """Who is offered what. One instance serves one broker and may remember."""
 
     name: str
     """as experiments call it"""
     gossips: bool
-    """whether it wants to know the free budget of all brokers, not only its neighbours'"""
+    """whether it wants to know the free budget of all brokers, not only of those next to its own"""
+    forwards: bool
+    """whether requests for a cell that others carry are sent to them while they have room"""
 
     def propose(self, view: View) -> Proposal | None:
         """The next delegation, or None if there is none worth making."""
@@ -106,6 +135,7 @@ class Never:
 
     name = "never"
     gossips = False
+    forwards = False
 
     def propose(self, view: View) -> Proposal | None:
         """Nothing."""

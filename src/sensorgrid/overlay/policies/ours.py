@@ -1,50 +1,101 @@
-"""Our replication: region and target are chosen together, by replica bytes per byte moved.
+"""Our replication: few copies, whole cells, and nobody copied who has a carrier with room.
 
-The paper takes the densest region first and then whoever is free. But a replica costs its size once and moves as
-much as the target can take; a dense leaf for a target that is nearly full is a poor bargain, and a region that the
-target has already costs nothing. So every pair is scored by what it costs per byte moved, and the cheapest wins.
+At the optimum (`sensorgrid.experiments.bounds`) the densest cells leave their owner whole, each for as few brokers
+as can hold it. So, when a request finds no room here:
+
+1. clients of a cell that another broker has already move there, which costs nothing, as long as it has room;
+2. a replica that overflows passes a cell on whole: its own stream of it ends, so there are no more copies than
+   before;
+3. only then a new copy is made: of the finest cell that moves most, to the broker with most room. Larger entries
+   are cut for it: what is dense is small, and what is large would drag the thin parts along.
+
 Targets need not lie farther out: paths exclude circles, and the nearest corner with room may lie across the origin.
 
-With `gossips` targets are all brokers whose free bandwidth is known; without, the neighbours.
+With `gossips` targets are all brokers whose free bandwidth is known; without, those next to this one.
 """
+
+from collections.abc import Iterator
 
 from sensorgrid.model.ids import PeerId
 from sensorgrid.overlay.policies.interface import Proposal, View
 
+Scored = tuple[tuple[float, ...], Proposal]
+
 
 class Ours:
-    """The cheapest pair."""
+    """Carriers first, whole cells next, then the densest."""
 
     gossips: bool
+    forwards = True
 
     def __init__(self, gossips: bool) -> None:
         self.gossips = gossips
         self.name = "ours" if gossips else "ours-local"
 
     def propose(self, view: View) -> Proposal | None:
-        """The pair with the least replica per byte moved."""
-        best: tuple[tuple[float, int, int, int], Proposal] | None = None
-        for attribute, loads in view.loads.items():
-            targets = self._targets(view, attribute)
-            for cell, load in loads.items():
-                if load.receivers < 1:
+        """The cheapest move that helps; the largest one if none helps enough."""
+        free_moves = list(self._to_carriers(view))
+        enough = [m for m in free_moves if m[0][0] >= view.need]
+        if enough:
+            return max(enough, key=lambda m: m[0][1:])[1]
+        passes = list(self._passes(view))
+        enough = [m for m in passes if m[0][0] >= view.need]
+        if enough:
+            return max(enough, key=lambda m: m[0][1:])[1]
+        copies = list(self._copies(view))
+        best = max(copies, key=lambda m: m[0], default=None)
+        if best is not None and best[0][0] >= view.need:
+            return best[1]
+        every = [*free_moves, *passes, *copies]
+        return max(every, key=lambda m: m[0], default=(None, None))[1]
+
+    def _to_carriers(self, view: View) -> Iterator[Scored]:
+        """Moves that need no new copy."""
+        for attribute, parts in view.parts.items():
+            for cell, load in parts.items():
+                for peer in view.has(attribute, cell):
+                    free = view.free.get(peer, 0)
+                    if peer == view.me or free <= 0 or (attribute, cell, peer) in view.declined:
+                        continue
+                    # As much as levels the two, so that neither has to move again soon.
+                    moved = min(load.points, free, max(view.need, (free - view.room) // 2))
+                    if moved > 0:
+                        level = min(view.room + moved, free - moved)
+                        yield (
+                            (moved, level, -cell, -peer),
+                            Proposal(attribute, cell, peer, points=moved, cuts=True),
+                        )
+
+    def _passes(self, view: View) -> Iterator[Scored]:
+        """Replicas that go elsewhere whole."""
+        for attribute, holdings in view.holdings.items():
+            for cell, held in holdings.items():
+                if held.owned or held.path is None or not held.owed:
                     continue
-                size = view.size(cell)
-                feeders = view.path(attribute, cell) or ()
+                has = view.has(attribute, cell)
+                for peer, free in self._targets(view, attribute):
+                    if (
+                        peer not in has
+                        and free >= held.owed
+                        and not view.overlaps(attribute, cell, peer)
+                        and (attribute, cell, peer) not in view.declined
+                    ):
+                        level = min(view.room + held.owed, free - held.owed)
+                        yield (held.owed, level, -cell, -peer), Proposal(attribute, cell, peer, passes=True)
+
+    def _copies(self, view: View) -> Iterator[Scored]:
+        """New copies, by what they relieve this broker of."""
+        for attribute, parts in view.parts.items():
+            targets = self._targets(view, attribute)
+            for cell, load in parts.items():
+                if load.receivers < 2:
+                    continue
+                size, has = view.size(cell), view.has(attribute, cell)
                 for peer, free in targets:
-                    if peer in feeders or (attribute, cell, peer) in view.declined:
-                        continue
-                    cost = 0 if view.carries(attribute, cell, peer) else size
-                    moved = min(load.points, free)
-                    if moved <= cost or (cost and load.receivers < 2):
-                        continue
-                    score = (cost / moved, -moved, cell, peer)
-                    if best is None or score < best[0]:
-                        best = score, Proposal(attribute, cell, peer)
-        return None if best is None else best[1]
+                    relief = min(load.points, free) - size
+                    if relief > 0 and peer not in has and (attribute, cell, peer) not in view.declined:
+                        yield (relief, free, -cell, -peer), Proposal(attribute, cell, peer, cuts=True)
 
     def _targets(self, view: View, attribute: int) -> list[tuple[PeerId, int]]:
         known = view.free if self.gossips else view.neighbours.get(attribute, ())
-        return [
-            (peer, view.free.get(peer, 0)) for peer in known if peer != view.me and view.free.get(peer, 0) > 0
-        ]
+        return [(p, view.free[p]) for p in known if p != view.me and view.free.get(p, 0) > 0]

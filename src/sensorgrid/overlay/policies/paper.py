@@ -20,25 +20,27 @@ class Paper:
 
     name = "paper"
     gossips = False
+    forwards = False
 
-    def __init__(self, shortest: int = 0) -> None:
+    def __init__(self, shortest: int = 0, whole: bool = False) -> None:
         self.shortest = shortest
         """regions have at least so many digits"""
+        self.whole = whole
 
     def propose(self, view: View) -> Proposal | None:
         """The most loaded region for which there is a neighbour."""
         for attribute, cell in self.regions(view):
             target = self.target(view, attribute, cell)
             if target is not None:
-                return Proposal(attribute, cell, target)
+                return Proposal(attribute, cell, target, whole=self.whole)
         return None
 
     def regions(self, view: View) -> Iterator[tuple[int, int]]:
         """Candidates, the highest load(r) first."""
         found = [
             (-load.points / view.size(cell), attribute, cell)
-            for attribute, loads in view.loads.items()
-            for cell, load in loads.items()
+            for attribute in view.whole
+            for cell, load in view.loads(attribute).items()
             if load.points > view.size(cell) and cell.bit_length() > self.shortest
         ]
         return ((attribute, cell) for _, attribute, cell in sorted(found))
@@ -47,7 +49,7 @@ class Paper:
         """Section 4.4.2. "Already provides data" means data of this region: excluding every feeder would
         deadlock corner brokers while others have bandwidth free."""
         here = view.distance(attribute, view.me, cell)
-        feeders = view.path(attribute, cell) or ()
+        feeders = view.path(attribute, cell)
         fitting = [
             peer
             for peer in view.neighbours.get(attribute, ())
@@ -66,8 +68,8 @@ class Literal(Paper):
 
     def regions(self, view: View) -> Iterator[tuple[int, int]]:
         """Cells with a query list and children, from the root down, nothing below them."""
-        for attribute, exact in view.exact.items():
-            loads = view.loads[attribute]
+        for attribute, exact in view.whole.items():
+            loads = view.loads(attribute)
             for cell in sorted(exact, key=lambda code: (code.bit_length(), code)):
                 covered = any(cell >> up in exact for up in range(1, cell.bit_length()))
                 if not covered and any(child in loads for child in (cell << 1, cell << 1 | 1)):
