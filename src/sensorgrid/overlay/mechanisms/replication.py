@@ -20,6 +20,8 @@ from sensorgrid.overlay.state import Reservation, State
 
 DECLINED_S = 30.0
 """how long a failed pair is not proposed again"""
+FORESEE_S = 1.0
+"""how often a policy is asked what it foresees"""
 
 
 @dataclass(slots=True)
@@ -28,6 +30,8 @@ class Move:
 
     number: int
     proposal: Proposal
+    load: int
+    """points per period that would move"""
     due: Instant
 
 
@@ -49,6 +53,7 @@ class Replication:
         self._declined: dict[tuple[int, int, PeerId], tuple[Instant, int]] = {}
         """until when, and which news of the target led to it"""
         self._review_at: Instant | None = None
+        self._foresee_at: Instant | None = None
         self._back_off: dict[tuple[int, int], tuple[Instant, float]] = {}
         """by attribute and cell of a relay: not handed back before, pause"""
 
@@ -59,6 +64,8 @@ class Replication:
         state = self.state
         if self._review_at is None and state.outlets.taken():
             self._review_at = state.now + state.settings.age_min_s
+        if self._foresee_at is None and self._looks_ahead():
+            self._foresee_at = state.now + FORESEE_S
         if self.move is not None or not state.waiting:
             return False
         need = self._need()
@@ -72,6 +79,18 @@ class Replication:
             for request in state.waiting.values():
                 request.due = state.now
         return False
+
+    def _looks_ahead(self) -> bool:
+        """Whether the broker is so full that its policy wants to act before requests have to wait."""
+        share, outlets = self.policy.foresees, self.state.outlets
+        return share is not None and outlets.free + outlets.leaving < (1 - share) * outlets.budget
+
+    def _foresee(self) -> None:
+        self._foresee_at = None
+        if self._looks_ahead() and self.move is None and not self.state.waiting:
+            proposal = self.policy.foresee(self._view(0))
+            if proposal is not None:
+                self._begin(proposal)
 
     def _need(self) -> int:
         outlets = self.state.outlets
@@ -88,7 +107,7 @@ class Replication:
         load = sum(points for _, points in self._movable(proposal))
         if proposal.points is not None:
             load = min(load, proposal.points)
-        self.move = Move(self._number, proposal, state.now + state.settings.patience_s)
+        self.move = Move(self._number, proposal, load, state.now + state.settings.patience_s)
         state.send(proposal.target, Offer(self._number, proposal.attribute, proposal.cell, load, source))
 
     def answered(self, peer: PeerId, message: Answer) -> None:
@@ -99,6 +118,9 @@ class Replication:
             return
         self.move = None
         proposal = move.proposal
+        if message.load < move.load:
+            # That is all it has: better than what was last heard of it.
+            state.free_of[peer] = (state.free_of.get(peer, (0, 0))[0], message.load)
         chosen = self._choose(proposal, message.load)
         state.send(peer, Moving(message.number, sum(points for _, points in chosen)))
         if not chosen:
@@ -183,6 +205,7 @@ class Replication:
             grid=state.grid,
             depth=state.settings.depth,
             need=need,
+            budget=outlets.budget,
             room=outlets.free + outlets.leaving,
             whole=outlets.loads.whole,
             parts=outlets.loads.parts(),
@@ -289,6 +312,8 @@ class Replication:
             times.append(self.move.due)
         if self._going:
             times.append(self._going[0][0])
+        if self._foresee_at is not None:
+            times.append(self._foresee_at)
         if self._review_at is not None:
             times.append(self._review_at)
         return min(times, default=None)
@@ -305,6 +330,8 @@ class Replication:
             self._stay(self._going.popleft()[2])
         if self._review_at is not None and self._review_at <= now:
             self._review()
+        if self._foresee_at is not None and self._foresee_at <= now:
+            self._foresee()
 
 
 def _sits(entry: Entry) -> bool:
