@@ -20,6 +20,8 @@ from sensorgrid.overlay.state import Reservation, State
 
 DECLINED_S = 30.0
 """how long a failed pair is not proposed again"""
+RETRY_S = 0.2
+"""how often a patient policy is asked again while requests wait"""
 FORESEE_S = 1.0
 """how often a policy is asked what it foresees"""
 
@@ -54,6 +56,7 @@ class Replication:
         """until when, and which news of the target led to it"""
         self._review_at: Instant | None = None
         self._foresee_at: Instant | None = None
+        self._retry_at: Instant | None = None
         self._back_off: dict[tuple[int, int], tuple[Instant, float]] = {}
         """by attribute and cell of a relay: not handed back before, pause"""
 
@@ -66,14 +69,17 @@ class Replication:
             self._review_at = state.now + state.settings.age_min_s
         if self._foresee_at is None and self._looks_ahead():
             self._foresee_at = state.now + FORESEE_S
-        if self.move is not None or not state.waiting:
+        if self.move is not None or not state.waiting or (self._retry_at or 0.0) > state.now:
             return False
+        self._retry_at = None
         need = self._need()
         if need <= 0:
             return False  # those who were redirected will make room
         proposal = self.policy.propose(self._view(need))
         if proposal is not None:
             self._begin(proposal)
+        elif self.policy.patient:
+            self._retry_at = state.now + RETRY_S  # others may be making room just now
         elif not state.outlets.leaving:
             # Nothing helps: say so now, not when the time is up.
             for request in state.waiting.values():
@@ -314,6 +320,8 @@ class Replication:
             times.append(self._going[0][0])
         if self._foresee_at is not None:
             times.append(self._foresee_at)
+        if self._retry_at is not None:
+            times.append(self._retry_at)
         if self._review_at is not None:
             times.append(self._review_at)
         return min(times, default=None)
@@ -332,6 +340,8 @@ class Replication:
             self._review()
         if self._foresee_at is not None and self._foresee_at <= now:
             self._foresee()
+        if self._retry_at is not None and self._retry_at <= now:
+            self._retry_at = None
 
 
 def _sits(entry: Entry) -> bool:

@@ -127,6 +127,8 @@ class Policy(Protocol):
     """whether it wants to know the free budget of all brokers, not only of those next to its own"""
     forwards: bool
     """whether requests for a cell that others carry are sent to them while they have room"""
+    patient: bool
+    """whether requests for which it finds nothing wait a while, since others may be making room"""
     foresees: float | None
     """above this share of its budget the broker asks `foresee` from time to time; None: never"""
 
@@ -141,6 +143,7 @@ class Reactive:
     """A policy that waits until there is no room."""
 
     foresees: float | None = None
+    patient = False
 
     def foresee(self, view: View) -> Proposal | None:
         """Nothing."""

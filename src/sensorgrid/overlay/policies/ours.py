@@ -30,6 +30,7 @@ class Ours:
 
     gossips: bool
     forwards = True
+    patient = True
     foresees: float | None = 1 - RESERVE
 
     def __init__(self, gossips: bool) -> None:
