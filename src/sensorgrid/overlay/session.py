@@ -36,6 +36,8 @@ from sensorgrid.overlay.messages import NO_ROOM, Ask, Clip, Leave, Located, Want
 from sensorgrid.overlay.settings import Settings
 from sensorgrid.overlay.state import Links
 
+SILENCES = 3
+"""beats without a word after which a connection counts as broken"""
 HELD_MAX = 4096
 """blocks that may wait for a query's admission"""
 
@@ -105,8 +107,8 @@ class Session:
         self._failed: dict[Standing, str] = {}
         self.sleeping: dict[Standing, None] = {}
         """suspended queries"""
-        self._quieter = False
-        """whether a connection may have lost its last use"""
+        self._quiet: dict[PeerId, None] = {}
+        """connections that were without use at the last beat"""
         self._beat: Instant | None = None
 
     # -- the world
@@ -115,7 +117,7 @@ class Session:
         """One event, and all that follows from it here."""
         self.now = self.intake.now = now
         match event:
-            case Received(peer, message):
+            case Received(peer, message):  # what comes after the connection was given up is not for us
                 if peer in self.links.up:
                     self.links.up[peer] = now
                     self._received(peer, message)
@@ -154,7 +156,6 @@ class Session:
             case messages.Grant():
                 self.intake.granted(peer, message)
             case messages.Refuse():
-                self._quieter = True
                 self.intake.refused(peer, message)
             case messages.Redirect():
                 self.intake.redirected(peer, message)
@@ -174,16 +175,23 @@ class Session:
         for request, pieces in list(self.lookups.items()):
             if not any(p.feed is None and p.trial is None and p.due is not None for p in pieces):
                 del self.lookups[request]
-                self._quieter = True
         if self._beat is not None and self._beat <= self.now:
             self._beat = None
             alive_s = self.settings.alive_s
             for peer, heard in list(self.links.up.items()):
-                if alive_s is not None and self.now - heard > 3 * alive_s:
+                if alive_s is not None and self.now - heard > SILENCES * alive_s:
                     self.links.close(peer)
                     self._down(peer)
+                elif not self.intake.uses(peer) and (not self.lookups or peer != self.entries[0]):
+                    # Unused at two beats in a row: people who come back at once find it open.
+                    if peer in self._quiet:
+                        self.links.close(peer)
+                    else:
+                        self._quiet[peer] = None
+                        continue
                 elif alive_s is not None:
                     self.links.send(peer, messages.Alive())
+                self._quiet.pop(peer, None)
 
     def _settle(self) -> None:
         while self._failed:
@@ -193,13 +201,8 @@ class Session:
             if standing.id in self.queries:
                 self._progress(standing)
         self._touched.clear()
-        if self._quieter:
-            self._quieter = False
-            for peer in [p for p in self.links.up if not self.intake.uses(p)]:
-                if not self.lookups or peer != self.entries[0]:
-                    self.links.close(peer)
-        if self.links.up and self._beat is None and self.settings.alive_s is not None:
-            self._beat = self.now + self.settings.alive_s
+        if self.links.up and self._beat is None:
+            self._beat = self.now + (self.settings.alive_s or self.settings.idle_s)
 
     # -- queries
 
@@ -372,7 +375,6 @@ class Session:
 
     def send(self, peer: PeerId, message: Want | Leave) -> None:
         """The intake speaks; there is nothing to leave where there is no connection."""
-        self._quieter |= isinstance(message, Leave)
         if isinstance(message, Want) or peer in self.links.up or peer in self.links.dialling:
             self.links.send(peer, message)
 
@@ -420,7 +422,6 @@ class Session:
             self.intake.ask(group, provider)
         if all(p.trial is not None or p.feed is not None or not self._wanted(p) for p in pieces):
             del self.lookups[message.request]
-            self._quieter = True
 
     def _wanted(self, piece: Piece) -> bool:
         standing = piece.owner
@@ -486,4 +487,5 @@ class Session:
             self.entries = (*self.entries[1:], peer)
             for request in list(self.lookups):
                 del self.lookups[request]
+        self._quiet.pop(peer, None)
         self.intake.peer_down(peer)

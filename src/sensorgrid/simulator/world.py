@@ -317,9 +317,10 @@ class World:
     # -- effects
 
     def _apply(self, me: PeerId, effect: Effect) -> None:
+        if type(effect) is Send:  # by far the most frequent
+            self._send(me, effect.peer, effect.message)
+            return
         match effect:
-            case Send(peer, message):
-                self._send(me, peer, message)
             case Connect(peer):
                 self._dial(me, peer)
             case Disconnect(peer):

@@ -21,6 +21,10 @@ from sensorgrid.overlay.state import Reservation, State
 
 DECLINED_S = 30.0
 """how long a failed pair is not proposed again"""
+RETRY_S = 0.2
+"""how often a patient policy is asked again while requests wait"""
+FORESEE_S = 1.0
+"""how often a policy is asked what it foresees"""
 
 
 @dataclass(slots=True)
@@ -29,6 +33,8 @@ class Move:
 
     number: int
     proposal: Proposal
+    load: int
+    """points per period that would move"""
     due: Instant
     advised: bool = False
     """an operator's wish: it need not pay, and brokers' streams move too"""
@@ -52,6 +58,8 @@ class Replication:
         self._declined: dict[tuple[int, int, PeerId], tuple[Instant, int]] = {}
         """until when, and which news of the target led to it"""
         self._review_at: Instant | None = None
+        self._foresee_at: Instant | None = None
+        self._retry_at: Instant | None = None
         self._back_off: dict[tuple[int, int], tuple[Instant, float]] = {}
         """by attribute and cell of a relay: not handed back before, pause"""
 
@@ -62,14 +70,19 @@ class Replication:
         state = self.state
         if self._review_at is None and state.outlets.taken():
             self._review_at = state.now + state.settings.age_min_s
-        if self.move is not None or not state.waiting:
+        if self._foresee_at is None and self._looks_ahead():
+            self._foresee_at = state.now + FORESEE_S
+        if self.move is not None or not state.waiting or (self._retry_at or 0.0) > state.now:
             return False
+        self._retry_at = None
         need = self._need()
         if need <= 0:
             return False  # those who were redirected will make room
         proposal = self.policy.propose(self._view(need))
         if proposal is not None:
             self._begin(proposal)
+        elif self.policy.patient:
+            self._retry_at = state.now + RETRY_S  # others may be making room just now
         elif not state.outlets.leaving:
             # Nothing helps: say so now, not when the time is up.
             for request in state.waiting.values():
@@ -80,6 +93,18 @@ class Replication:
         """Do what an operator wants, if nothing else is under way."""
         if self.move is None and event.target != self.state.me:
             self._begin(Proposal(event.attribute, event.cell, event.target), advised=True)
+
+    def _looks_ahead(self) -> bool:
+        """Whether the broker is so full that its policy wants to act before requests have to wait."""
+        share, outlets = self.policy.foresees, self.state.outlets
+        return share is not None and outlets.free + outlets.leaving < (1 - share) * outlets.budget
+
+    def _foresee(self) -> None:
+        self._foresee_at = None
+        if self._looks_ahead() and self.move is None and not self.state.waiting:
+            proposal = self.policy.foresee(self._view(0))
+            if proposal is not None:
+                self._begin(proposal)
 
     def _need(self) -> int:
         outlets = self.state.outlets
@@ -98,7 +123,7 @@ class Replication:
             load = min(load, proposal.points)
         if not load:
             return
-        self.move = Move(self._number, proposal, state.now + state.settings.patience_s, advised)
+        self.move = Move(self._number, proposal, load, state.now + state.settings.patience_s, advised)
         state.send(proposal.target, Offer(self._number, proposal.attribute, proposal.cell, load, source))
 
     def answered(self, peer: PeerId, message: Answer) -> None:
@@ -109,6 +134,9 @@ class Replication:
             return
         self.move = None
         proposal = move.proposal
+        if message.load < move.load:
+            # That is all it has: better than what was last heard of it.
+            state.free_of[peer] = (state.free_of.get(peer, (0, 0))[0], message.load)
         chosen = self._choose(move, message.load)
         state.send(peer, Moving(message.number, sum(points for _, points in chosen)))
         if not chosen:
@@ -200,6 +228,7 @@ class Replication:
             grid=state.grid,
             depth=state.settings.depth,
             need=need,
+            budget=outlets.budget,
             room=outlets.free + outlets.leaving,
             whole=outlets.loads.whole,
             parts=outlets.loads.parts(),
@@ -306,6 +335,10 @@ class Replication:
             times.append(self.move.due)
         if self._going:
             times.append(self._going[0][0])
+        if self._foresee_at is not None:
+            times.append(self._foresee_at)
+        if self._retry_at is not None:
+            times.append(self._retry_at)
         if self._review_at is not None:
             times.append(self._review_at)
         return min(times, default=None)
@@ -322,6 +355,10 @@ class Replication:
             self._stay(self._going.popleft()[2])
         if self._review_at is not None and self._review_at <= now:
             self._review()
+        if self._foresee_at is not None and self._foresee_at <= now:
+            self._foresee()
+        if self._retry_at is not None and self._retry_at <= now:
+            self._retry_at = None
 
 
 def _sits(entry: Entry, brokers: bool = False) -> bool:

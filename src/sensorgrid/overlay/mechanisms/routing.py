@@ -11,7 +11,7 @@ that no part is nearest to two brokers at once; the target is chosen anew for ea
 from collections.abc import Callable
 from typing import Any
 
-from sensorgrid.index.codes import contains
+from sensorgrid.index.codes import contains, prefixes
 from sensorgrid.model.ids import Instant, PeerId, is_broker
 from sensorgrid.overlay.events import Assigned
 from sensorgrid.overlay.geography import box_of, distance
@@ -19,6 +19,8 @@ from sensorgrid.overlay.messages import Ask, Find, Found, Located
 from sensorgrid.overlay.state import State
 
 HOPS_MAX = 64
+HOPS_KNOWN_MAX = 65_536
+"""next hops that are remembered"""
 
 
 class Routing:
@@ -28,6 +30,10 @@ class Routing:
         self.state = state
         self.forwards = forwards
         """whether those who carry a cell feed it, while they have room"""
+        self._above: dict[int, set[int]] = {}
+        """by attribute: cells in which a known region lies, smaller than they are"""
+        self._hops: dict[tuple[int, int], PeerId | None] = {}
+        """where a cell is sent on to, until regions change"""
         self.handlers: dict[type, Callable[[PeerId, Any], None]] = {
             Ask: self.asked,
             Find: self.find,
@@ -44,6 +50,11 @@ class Routing:
             boxes.setdefault(region.owner, []).append(box_of(state.grid, region.cell))
         for attribute, boxes in state.boxes.items():
             state.neighbours[attribute] = tuple(sorted(peer for peer in boxes if peer != state.me))
+        self._hops.clear()
+        self._above = {
+            attribute: {above for code in regions for above in prefixes(code >> 1)}
+            for attribute, regions in state.regions.items()
+        }
         known = {peer for peers in state.neighbours.values() for peer in peers}
         state.peers = tuple(sorted(known.union(event.links) - {state.me}))
 
@@ -152,17 +163,15 @@ class Routing:
 
     def _splits(self, attribute: int, cell: int) -> bool:
         """Whether a known region lies inside the cell, smaller than it."""
-        length = cell.bit_length()
-        return any(
-            code.bit_length() > length and code >> (code.bit_length() - length) == cell
-            for code in self.state.regions.get(attribute, ())
-        )
+        return cell in self._above.get(attribute, ())
 
     def _next_hop(self, attribute: int, cell: int, trail: tuple[PeerId, ...]) -> PeerId | None:
         """The neighbour nearest to the middle of the cell, if it is nearer than this broker."""
         state = self.state
         if len(trail) >= HOPS_MAX:
             return None
+        if (attribute, cell) in self._hops:
+            return self._hops[attribute, cell]
         boxes = state.boxes.get(attribute, {})
         mine = boxes.get(state.me)
         x, y = state.middle(cell)
@@ -173,7 +182,10 @@ class Routing:
             if far < best:
                 best, target = far, peer
         if target is None and not mine:  # a relay without a region: any neighbour knows more
-            target = next((peer for peer in state.peers if peer not in trail), None)
+            return next((peer for peer in state.peers if peer not in trail), None)
+        if len(self._hops) >= HOPS_KNOWN_MAX:
+            self._hops.clear()
+        self._hops[attribute, cell] = target
         return target
 
     def _answer(

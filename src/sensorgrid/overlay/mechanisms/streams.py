@@ -470,6 +470,8 @@ class Streams:
 
     def flush(self) -> None:
         """Send grants and refusals, many cells in a message."""
+        if not self._grants and not self._refusals:
+            return
         grants: dict[tuple[PeerId, int, Path | None], list[int]] = {}
         for (peer, generation, cell), path in self._grants.items():
             grants.setdefault((peer, generation, path), []).append(cell)

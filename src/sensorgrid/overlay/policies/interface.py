@@ -56,7 +56,9 @@ class View:
     depth: int
     """longest cell"""
     need: int
-    """points per period for which there is no room"""
+    """points per period for which there is no room; 0: the policy is asked what it foresees"""
+    budget: int
+    """points per period that this broker can send"""
     room: int
     """points per period that are free here, or will be when those have left who were redirected"""
     whole: Sums
@@ -125,12 +127,30 @@ class Policy(Protocol):
     """whether it wants to know the free budget of all brokers, not only of those next to its own"""
     forwards: bool
     """whether requests for a cell that others carry are sent to them while they have room"""
+    patient: bool
+    """whether requests for which it finds nothing wait a while, since others may be making room"""
+    foresees: float | None
+    """above this share of its budget the broker asks `foresee` from time to time; None: never"""
 
     def propose(self, view: View) -> Proposal | None:
         """The next delegation, or None if there is none worth making."""
 
+    def foresee(self, view: View) -> Proposal | None:
+        """A delegation before any request has to wait, or None."""
 
-class Never:
+
+class Reactive:
+    """A policy that waits until there is no room."""
+
+    foresees: float | None = None
+    patient = False
+
+    def foresee(self, view: View) -> Proposal | None:
+        """Nothing."""
+        return None
+
+
+class Never(Reactive):
     """No replication at all."""
 
     name = "never"

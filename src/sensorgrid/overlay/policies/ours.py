@@ -19,6 +19,9 @@ from collections.abc import Iterator
 from sensorgrid.model.ids import PeerId
 from sensorgrid.overlay.policies.interface import Proposal, View
 
+RESERVE = 0.02
+"""share of its budget that a broker tries to keep free, as long as it costs no copy"""
+
 Scored = tuple[tuple[float, ...], Proposal]
 
 
@@ -27,6 +30,8 @@ class Ours:
 
     gossips: bool
     forwards = True
+    patient = True
+    foresees: float | None = 1 - RESERVE
 
     def __init__(self, gossips: bool) -> None:
         self.gossips = gossips
@@ -48,6 +53,15 @@ class Ours:
             return best[1]
         every = [*free_moves, *passes, *copies]
         return max(every, key=lambda m: m[0], default=(None, None))[1]
+
+    def foresee(self, view: View) -> Proposal | None:
+        """Level with a broker that has much more room, if that needs no new copy.
+
+        Requests that nobody has room for next door would otherwise be refused while there is room two doors away.
+        """
+        worth = RESERVE * view.budget
+        moves = [m for m in (*self._to_carriers(view), *self._passes(view)) if m[0][1] - view.room >= worth]
+        return max(moves, key=lambda m: m[0][1:], default=(None, None))[1]
 
     def _to_carriers(self, view: View) -> Iterator[Scored]:
         """Moves that need no new copy."""

@@ -12,10 +12,10 @@ and others below it, and nothing under it is looked at.
 from collections.abc import Iterator
 
 from sensorgrid.model.ids import PeerId
-from sensorgrid.overlay.policies.interface import Proposal, View
+from sensorgrid.overlay.policies.interface import Proposal, Reactive, View
 
 
-class Paper:
+class Paper(Reactive):
     """Load per size; most free neighbour, away from the origin."""
 
     name = "paper"
