@@ -1,6 +1,7 @@
 """`sensorgrid bench`: benchmarks as commands."""
 
 from collections import defaultdict
+from collections.abc import Iterable
 from typing import Any
 
 from rich.console import Console
@@ -61,3 +62,13 @@ def ratio(found: dict[tuple[str, str], Row], mode: str, operation: str) -> float
     peers = [found.get((f"rtree-{kind}", operation)) for kind in (mode, f"{mode}-grown")]
     best = max(row["per_second"] for row in peers if row)
     return float(found[f"sensorgrid-{mode}", operation]["per_second"] / best)
+
+
+def show_asked(console: Console, title: str, lines: Iterable[tuple[str, str, str]]) -> None:
+    """What is asked, what was found, whether it holds."""
+    table = Table(title=title, title_justify="left")
+    for name in ("asked", "found", "holds"):
+        table.add_column(name)
+    for line in lines:
+        table.add_row(*line)
+    console.print(table)

@@ -191,3 +191,25 @@ def bench_gridding(
     result["summary"] = gridding.summary(rows)
     if write(target, result | {"rows": rows}):
         show_gridding(console, rows)
+
+
+@bench_app.command("overlay")
+def bench_overlay(
+    json_file: JsonFile = None,
+    quick: Annotated[bool, typer.Option("--quick", help="Fewer queries.")] = False,
+    seeds: Annotated[str, typer.Option(metavar="A[-B]", help="Of the queries.")] = "1",
+) -> None:
+    """Brokers and clients in the simulator: queries that come and go, and the memory of those that stay.
+
+    Example: sensorgrid bench overlay --quick --json overlay.json
+    """
+    from sensorgrid.benchmarks import overlay
+    from sensorgrid.benchmarks.machine import machine
+
+    target, chosen = arguments.read_target(json_file), arguments.read_seeds(seeds)
+    live, turns = (overlay.QUICK, overlay.TURNS_QUICK) if quick else (overlay.FULL, overlay.TURNS_FULL)
+    with errors.status("compiling") as status:
+        rows = [row | {"seed": s} for s in chosen for row in overlay.run(live, turns, s, status.update)]
+    result = {"command": "bench overlay", "version": __version__, "args": {"quick": quick, "seeds": seeds}}
+    if write(target, result | {"machine": machine("numpy", "numba", "msgspec"), "rows": rows}):
+        bench.show_asked(console, "Queries in the simulator", overlay.summary(rows))

@@ -118,6 +118,12 @@ class Fragments:
         return [Cell.of_interval(start, length, digits) for start, length in pairs]
 
     @property
+    def codes(self) -> list[int]:
+        """The codes of the cells alone."""
+        codes = np.left_shift(1, self.lengths) | self.starts >> (layout_of(self.grid).digits - self.lengths)
+        return [int(code) for code in codes]
+
+    @property
     def padded(self) -> Ints:
         """Points of each whole cell in one period: what travels between brokers."""
         return np.right_shift(self.grid.points_per_period, self.lengths)

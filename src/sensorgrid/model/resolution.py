@@ -49,6 +49,8 @@ def limit_of(resolution: float | Fraction, bits: int) -> int:
     """
     if not (isfinite(resolution) and 0 < resolution <= 1):
         raise ValueError(f"found {resolution}, expected a number in (0, 1]")
+    if type(resolution) is float:  # a power of two times a float is exact
+        return ceil(resolution * (1 << bits))
     return ceil(Fraction(resolution) * (1 << bits))
 
 

@@ -132,8 +132,12 @@ class Broker:
 
     def next_wakeup(self) -> Instant | None:
         """When `Woke` is due, if nothing else happens."""
-        times = [due for mechanism in self.mechanisms if (due := mechanism.next_wakeup()) is not None]
-        return min(times, default=None)
+        soonest: Instant | None = None
+        for mechanism in self.mechanisms:
+            due = mechanism.next_wakeup()
+            if due is not None and (soonest is None or due < soonest):
+                soonest = due
+        return soonest
 
     def _settle(self) -> None:
         while True:

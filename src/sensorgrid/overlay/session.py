@@ -9,7 +9,7 @@ query would keep bandwidth from others and give nobody what he asked for.
 from random import Random
 
 from sensorgrid.index.codes import beside, contains
-from sensorgrid.index.decompose import decompose, points_in
+from sensorgrid.index.decompose import decompose_box, points_in
 from sensorgrid.model.block import Slab
 from sensorgrid.model.box import Box
 from sensorgrid.model.errors import SensorGridError
@@ -224,11 +224,8 @@ class Session:
     def _portions(self, ask: Query) -> list[tuple[int, Clip, list[tuple[int, int]]]]:
         """Per attribute what is wanted, as cells with their points."""
         box, limits = ask.box(self.grid), ask.limits(self.grid)
-        fragments = decompose(ask, self.grid, self.settings.depth)
-        cells = [
-            (cell.code, points)
-            for cell, points in zip(fragments.cells, fragments.points.tolist(), strict=True)
-        ]
+        fragments = decompose_box(box, limits, self.grid, self.settings.depth)
+        cells = list(zip(fragments.codes, fragments.points.tolist(), strict=True))
         ranges = {name: (low, high) for name, low, high in ask.where}
         found = []
         for name in ask.attributes:

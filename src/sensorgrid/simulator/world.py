@@ -11,6 +11,8 @@ from heapq import heappop, heappush
 from random import Random
 from typing import Protocol
 
+from msgspec import Struct
+
 from sensorgrid.model.block import Values
 from sensorgrid.model.errors import SensorGridError
 from sensorgrid.model.grid import Grid
@@ -76,6 +78,15 @@ class Node:
         self.incarnation = 0
 
 
+class _Arrival(Struct, gc=False):
+    """A message on its way; by far the most frequent thing in the queue."""
+
+    connection: Connection
+    sender: PeerId
+    to: PeerId
+    message: messages.Any
+
+
 class World:
     """Brokers, clients, connections, the pipeline and its lake."""
 
@@ -106,7 +117,7 @@ class World:
         self.on_deliver: Callable[[PeerId, Deliver], None] | None = None
         self.on_send: Callable[[PeerId, PeerId, messages.Any], None] | None = None
         self.events = 0
-        self._queue: list[tuple[Instant, int, Callable[[], None]]] = []
+        self._queue: list[tuple[Instant, int, Callable[[], None] | _Arrival]] = []
         self._serial = 0
         self._numbers = 0
         self._digest = hashlib.sha256() if trace else None
@@ -255,7 +266,10 @@ class World:
             if stop is not None and stop():
                 return
             self.now, _, action = heappop(queue)
-            action()
+            if type(action) is _Arrival:
+                self._arrive(action)
+            else:
+                action()  # type: ignore[operator]
             self.events += 1
             if self.events > limit:
                 raise WorldError(
@@ -342,13 +356,13 @@ class World:
             self.on_send(me, peer, message)
         size = 0 if connection.rate is None else len(encode(message))
         when = connection.arrival(peer, self.now, size)
-
-        def arrive() -> None:
-            if not connection.dead and connection.up.get(peer):
-                self.feed(peer, Received(me, message))
-
         self._serial += 1
-        heappush(self._queue, (when, self._serial, arrive))
+        heappush(self._queue, (when, self._serial, _Arrival(connection, me, peer, message)))
+
+    def _arrive(self, arrival: "_Arrival") -> None:
+        connection = arrival.connection
+        if not connection.dead and connection.up.get(arrival.to):
+            self.feed(arrival.to, Received(arrival.sender, arrival.message))
 
     def _dial(self, me: PeerId, peer: PeerId) -> None:
         pair, incarnation = _pair(me, peer), self.nodes[me].incarnation

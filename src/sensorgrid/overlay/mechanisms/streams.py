@@ -503,6 +503,8 @@ class Streams:
 
     def next_wakeup(self) -> Instant | None:
         """When a piece or a waiting request must have heard something."""
+        if not self.state.waiting:
+            return self.intake.next_wakeup()
         times = [w.due for w in self.state.waiting.values()]
         if (due := self.intake.next_wakeup()) is not None:
             times.append(due)
