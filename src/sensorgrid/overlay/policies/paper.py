@@ -2,7 +2,9 @@
 
 Region: every cell whose load, bytes owed to clients per byte of the cell, exceeds 1 is a candidate; the highest
 load first. Node: among the neighbours that lie farther from the cell's origin than this broker and do not feed it
-the cell, the one with most free bandwidth.
+the cell, the one with most free bandwidth. All of the region's queries are relocated, so it agrees only if it can
+serve them all ("without running into an overload situation"). To relocate as many as fit would fill up the first
+corner broker, which has no neighbour farther out, and soon has to refuse queries for its own region.
 
 Differs from Algorithm 3 as printed, which adds a query list to the clients' set, ignores the load and never takes
 a leaf; `Literal` keeps to the print, as a baseline: a region qualifies if queries are stored at exactly this cell
@@ -22,17 +24,16 @@ class Paper(Reactive):
     gossips = False
     forwards = False
 
-    def __init__(self, shortest: int = 0, whole: bool = False) -> None:
+    def __init__(self, shortest: int = 0) -> None:
         self.shortest = shortest
         """regions have at least so many digits"""
-        self.whole = whole
 
     def propose(self, view: View) -> Proposal | None:
         """The most loaded region for which there is a neighbour."""
         for attribute, cell in self.regions(view):
             target = self.target(view, attribute, cell)
             if target is not None:
-                return Proposal(attribute, cell, target, whole=self.whole)
+                return Proposal(attribute, cell, target, whole=True)
         return None
 
     def regions(self, view: View) -> Iterator[tuple[int, int]]:
