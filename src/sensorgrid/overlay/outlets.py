@@ -155,9 +155,10 @@ class Outlets:
         """What feeds a cell here (Algorithm 1, one cell): supplies are disjoint, so there is at most one."""
         supplies = self.supplies.get(attribute)
         if supplies:
-            for code in prefixes(cell):
-                if (supply := supplies.get(code)) is not None:
+            while cell:
+                if (supply := supplies.get(cell)) is not None:
                     return supply
+                cell >>= 1
         return None
 
     def has_below(self, attribute: int, cell: int) -> bool:
