@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy.optimize import linprog
 
 from oracles import boxes_on, leaf_digits, limits_on, query_mask, small_grids
 from sensorgrid import Grid, Query
@@ -116,6 +117,26 @@ def test_a_bound_is_reached_where_one_copy_will_do() -> None:
 
     assert knapsack(load) == integer_bound(load) == 1 / 6
     assert fewest_copies(load) == 1
+
+
+@settings(max_examples=200)
+@given(st.lists(st.integers(1, 90), min_size=1, max_size=5), st.integers(1, 30), st.integers(40, 60))
+def test_the_knapsack_is_the_linear_program_of_one_giver(wanted: list[int], leaf: int, budget: int) -> None:
+    """Many brokers without demand: one room is as large as the next, and there is enough of it."""
+    demand = np.zeros((200, len(wanted)))
+    demand[0] = wanted
+    load = Load(demand, leaf_points=leaf, budget_points=budget)
+
+    found = knapsack(load) * demand.size
+
+    d = demand[0]
+    result = linprog(
+        1 / np.minimum(d, budget),
+        A_ub=[-(1 - leaf / d)],
+        b_ub=[-max(d.sum() - budget, 0)],
+        bounds=[(0, most) for most in d],
+    )
+    assert found == (math.ceil(result.fun - 1e-6) if result.success else math.inf)
 
 
 def test_small_takers_need_more_copies_than_the_knapsack_sees() -> None:

@@ -2,16 +2,16 @@
 
 import json
 import os
-import socket
 import subprocess
 import sys
-import time
 import urllib.request
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pyspark
 import pytest
@@ -20,6 +20,7 @@ from sensorgrid.pipeline.java import java_home
 from sensorgrid.pipeline.lake import Lake
 from sensorgrid.pipeline.settings import read_settings
 from sensorgrid.pipeline.sources.synthetic_earth import Earth
+from servers import Process, free_port, running, wait_for
 
 PROGRAM = Path(__file__).parent / "cluster_program.py"
 SPARK_HOME = Path(pyspark.__file__).parent
@@ -47,55 +48,24 @@ mapping = "measurements"
 """
 
 
-def free_port() -> int:
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        return int(found.getsockname()[1])
-
-
-@contextmanager
-def running(*command: str, log: Path) -> Iterator[subprocess.Popen[bytes]]:
-    """A process of Spark, ended by its id."""
+def spark_process(
+    name: str, *arguments: str, folder: Path, port: int | None = None
+) -> AbstractContextManager[Process]:
+    """A process of Spark, from when on it listens, if it is given a port."""
     environment = os.environ | {
         "JAVA_HOME": str(java_home()), "SPARK_HOME": str(SPARK_HOME), "PYSPARK_PYTHON": sys.executable,
-        "SPARK_LOCAL_IP": "127.0.0.1", "SPARK_WORKER_DIR": str(log.parent), "SPARK_LOG_DIR": str(log.parent),
+        "SPARK_LOCAL_IP": "127.0.0.1", "SPARK_WORKER_DIR": str(folder), "SPARK_LOG_DIR": str(folder),
     }  # fmt: skip
-    with log.open("wb") as out:
-        process = subprocess.Popen(
-            [str(SPARK_HOME / "bin" / "spark-class"), *command], env=environment, stdout=out, stderr=out,
-            cwd=log.parent,
-        )  # fmt: skip
-        try:
-            yield process
-        finally:
-            process.terminate()
-            try:
-                process.wait(timeout=20)
-            except subprocess.TimeoutExpired:
-                process.kill()
-                process.wait()
-
-
-def wait_until(check: Any, what: str, deadline_s: float = 90) -> None:
-    end = time.monotonic() + deadline_s
-    while time.monotonic() < end:
-        try:
-            if check():
-                return
-        except OSError:
-            pass
-        time.sleep(0.2)
-    raise AssertionError(f"{what}: not within {deadline_s} s")
-
-
-def listens(port: int) -> bool:
-    with socket.create_connection(("127.0.0.1", port), timeout=1):
-        return True
+    command = (str(SPARK_HOME / "bin" / "spark-class"), f"org.apache.spark.deploy.{name}", *arguments)
+    return running(*command, log=folder / f"{name}.log", port=port, env=environment, cwd=folder)
 
 
 def workers_alive(web_port: int) -> int:
-    with urllib.request.urlopen(f"http://127.0.0.1:{web_port}/json/", timeout=2) as answer:
-        return int(json.load(answer)["aliveworkers"])
+    try:
+        with urllib.request.urlopen(f"http://127.0.0.1:{web_port}/json/", timeout=2) as answer:
+            return int(json.load(answer)["aliveworkers"])
+    except OSError:
+        return 0
 
 
 @pytest.fixture(scope="module")
@@ -105,21 +75,12 @@ def master(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     url = f"spark://127.0.0.1:{port}"
     with ExitStack() as stack:
         place = ("--host", "127.0.0.1")
-        stack.enter_context(
-            running(
-                "org.apache.spark.deploy.master.Master", *place, "--port", str(port), "--webui-port", str(web),
-                log=folder / "master.log",
-            )
-        )  # fmt: skip
-        wait_until(lambda: listens(web), "the master")
-        for number in range(2):
-            stack.enter_context(
-                running(
-                    "org.apache.spark.deploy.worker.Worker", *place, "--cores", "1", "--memory", "900m",
-                    "--webui-port", "0", url, log=folder / f"worker{number}.log",
-                )
-            )  # fmt: skip
-        wait_until(lambda: workers_alive(web) == 2, "two workers")
+        ports = ("--port", str(port), "--webui-port", str(web))
+        stack.enter_context(spark_process("master.Master", *place, *ports, folder=folder, port=web))
+        for _ in range(2):
+            size = ("--cores", "1", "--memory", "900m", "--webui-port", "0")
+            stack.enter_context(spark_process("worker.Worker", *place, *size, url, folder=folder))
+        wait_for(lambda: workers_alive(web) == 2, "two workers", deadline_s=90)
         yield url
 
 
@@ -134,12 +95,8 @@ def connect(master: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[s
         "spark.local.dir": str(folder), "spark.sql.artifact.isolation.enabled": "true",
     }  # fmt: skip
     options = [part for key, value in conf.items() for part in ("--conf", f"{key}={value}")]
-    with running(
-        "org.apache.spark.deploy.SparkSubmit", "--master", master, "--class",
-        "org.apache.spark.sql.connect.service.SparkConnectServer", *options, "spark-internal",
-        log=folder / "connect.log",
-    ):  # fmt: skip
-        wait_until(lambda: listens(port), "the Connect server")
+    command = ("--master", master, "--class", "org.apache.spark.sql.connect.service.SparkConnectServer")
+    with spark_process("SparkSubmit", *command, *options, "spark-internal", folder=folder, port=port):
         yield f"sc://127.0.0.1:{port}"
 
 
@@ -164,17 +121,22 @@ def run_job(folder: Path, master: str) -> dict[str, Any]:
     return result
 
 
-def check(folder: Path, result: dict[str, Any]) -> None:
-    raw = sum(pq.read_metadata(path).num_rows for path in (folder / "reports").glob("*.parquet"))
-    for job in ("filled", "streamed"):
-        assert result[job]["raw"] == raw
-        assert result[job]["balanced"]
-        assert result[job]["unbalanced"] == []
+def counts(result: dict[str, Any]) -> list[tuple[int, bool, list[int]]]:
+    """Of backfill and replay: raw rows, whether they add up, and batches in which they do not."""
+    found = (result["filled"], result["streamed"])
+    return [(job["raw"], job["balanced"], job["unbalanced"]) for job in found]
+
+
+def sent(folder: Path) -> int:
+    return sum(pq.read_metadata(path).num_rows for path in (folder / "reports").glob("*.parquet"))
+
+
+def grids(folder: Path) -> tuple[pa.Table, pa.Table]:
+    """What backfill and replay have published, up to the last tick of the backfill."""
     lake = read_settings(folder / "grid.toml").lake
     columns = ["attribute", "tick", "region", "values", "error"]
     filled, streamed = (Lake(root).tiles(columns=columns) for root in (f"{lake}.filled", f"{lake}.replay"))
-    last = max(filled["tick"].to_pylist())
-    assert streamed.filter(streamed["tick"].to_numpy() <= last).equals(filled)
+    return filled, streamed.filter(pc.less_equal(streamed["tick"], pc.max(filled["tick"])))
 
 
 def test_a_standalone_cluster_runs_the_job_with_the_code_that_was_sent_to_it(
@@ -183,10 +145,16 @@ def test_a_standalone_cluster_runs_the_job_with_the_code_that_was_sent_to_it(
     result = run_job(tmp_path, master)
 
     assert all(".zip" in file for file in result["code"]), result["code"]
-    check(tmp_path, result)
+    assert counts(result) == [(sent(tmp_path), True, [])] * 2
+    filled, streamed = grids(tmp_path)
+    assert len(filled) > 0
+    assert streamed.equals(filled)
 
 
 def test_spark_connect_runs_the_job(tmp_path: Path, connect: str) -> None:
     result = run_job(tmp_path, connect)
 
-    check(tmp_path, result)
+    assert counts(result) == [(sent(tmp_path), True, [])] * 2
+    filled, streamed = grids(tmp_path)
+    assert len(filled) > 0
+    assert streamed.equals(filled)

@@ -3,10 +3,12 @@
 import gzip
 import json
 import threading
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
@@ -14,9 +16,11 @@ from pyspark.sql import SparkSession
 
 from sensorgrid.pipeline import jobs
 from sensorgrid.pipeline.lake import Lake
+from sensorgrid.pipeline.packing import LETTER, LETTERS, to_bytes
 from sensorgrid.pipeline.plan import PlanError
 from sensorgrid.pipeline.settings import PipelineSettings, settings_of
 from sensorgrid.pipeline.sources.synthetic_earth import Earth
+from sensorgrid.pipeline.stages import OUT, write_task
 
 START_S = 1_700_000_100 // 300 * 300
 TICKS = 6
@@ -217,6 +221,20 @@ def test_another_grid_needs_another_lake_and_an_attribute_more_does_not(
     other = settings_for(world, lake=few.lake, grid=grid | {"tick": 600})
     with pytest.raises(PlanError, match=r"found a plan for another grid .* expected"):
         jobs.backfill(spark, other)
+
+
+@pytest.mark.parametrize("when", ["0300-01-01", "2099-01-01", "2100-01-01", "19500-01-01", "NaT"])
+def test_a_letter_is_found_again_whatever_its_date(tmp_path: Path, when: str) -> None:
+    job = jobs.job_of(settings_for(tmp_path), "fillx")
+    time = pa.array([np.datetime64(when, "us")]).cast(pa.timestamp("us", tz="UTC"))
+    nothing = pa.table([pa.nulls(1, field.type) for field in LETTER], schema=LETTER)
+    letter = nothing.set_column(LETTER.get_field_index("event_time"), LETTER.field("event_time"), time)
+
+    list(write_task(iter([pa.record_batch([[LETTERS], [to_bytes(letter)]], schema=OUT)]), job, 0, 0))
+
+    year = job.lake.letters()["day"][0].as_py().year
+    assert year == (2099 if when.startswith("2099") else datetime.now(UTC).year)
+    assert job.lake.expire(date(1900, 1, 1)) == 0
 
 
 def test_a_checkpoint_without_its_plan_is_refused(spark: SparkSession, world: Path, tmp_path: Path) -> None:

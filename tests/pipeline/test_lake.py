@@ -113,6 +113,18 @@ def test_joining_files_keeps_every_row_and_leaves_batches_that_may_come_again(la
     assert lake.drop_from("streamx", 15) == 15 + 15
 
 
+def test_joined_ledgers_of_backfills_do_not_pass_for_those_of_a_stream(lake: Lake) -> None:
+    for number in range(3):
+        write(lake, 0, block(FIRST, revision=number), writer=f"fill{number}")
+    lake.compact()
+    without = lake.streamed()
+    for batch in range(3):
+        write(lake, batch, block(FIRST + batch))
+    lake.compact(keep_batches=1)
+
+    assert (without, lake.streamed()) == (False, True)
+
+
 @pytest.mark.parametrize("step", ["before the rename", "after the rename", "after some were removed"])
 def test_a_compaction_that_was_cut_short_is_finished_by_the_next_one(
     lake: Lake, step: str, monkeypatch
@@ -147,6 +159,13 @@ def test_old_days_and_half_written_files_go_and_nothing_else(lake: Lake) -> None
     assert gone == 2
     assert lake.tiles(columns=["tick"])["tick"].to_pylist() == [FIRST + 2 * DAY, FIRST + 3 * DAY]
     assert (lake.sweep(), lake.sweep(timedelta(seconds=-1)), half.exists()) == (0, 1, False)
+
+
+def test_sweeping_leaves_the_lock_of_whoever_keeps_house(lake: Lake) -> None:
+    with lake._alone() as first:
+        lake.sweep(timedelta(seconds=-1))
+        with lake._alone() as second:
+            assert (first, second) == (True, False)
 
 
 def test_a_lake_of_another_format_or_a_folder_of_something_else_is_refused(tmp_path: Path) -> None:

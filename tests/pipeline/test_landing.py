@@ -4,15 +4,12 @@ import base64
 import json
 import os
 import random
-import shutil
 import signal
-import socket
-import subprocess
 import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -34,10 +31,7 @@ from sensorgrid.pipeline.sources.landing import (
     run_landing,
 )
 from sensorgrid.pipeline.sources.landing_files import LandingFileError, LandingWriter
-
-MOSQUITTO = shutil.which("mosquitto", path=f"{os.environ.get('PATH', os.defpath)}:/usr/sbin")
-needs_mosquitto = pytest.mark.skipif(MOSQUITTO is None, reason="mosquitto is not installed")
-
+from servers import Process, free_port, mosquitto, needs_mosquitto, running, wait_for
 
 TALKATIVE = """
 import sys
@@ -49,59 +43,10 @@ sys.exit(landing.main())
 """The daemon as it is, with a line in its log for each message that it has received but not yet landed."""
 
 
-def wait_for(condition: Callable[[], Any], what: str, deadline_s: float = 60) -> Any:
-    end = time.monotonic() + deadline_s
-    while not (got := condition()):
-        assert time.monotonic() < end, f"waited {deadline_s} s for {what}"
-        time.sleep(0.01)
-    return got
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
-
-
-def end(process: "subprocess.Popen[bytes]") -> None:
-    process.terminate()
-    try:
-        process.wait(10)
-    except subprocess.TimeoutExpired:
-        process.kill()
-        process.wait(10)
-
-
-@contextmanager
-def server(tmp_path: Path, port: int, *lines: str) -> "Iterator[subprocess.Popen[bytes]]":
-    config = tmp_path / "mosquitto.conf"
-    store = tmp_path / "store"
-    store.mkdir(exist_ok=True)
-    settings = [f"listener {port} 127.0.0.1", "allow_anonymous true", "persistence true", "user root"]
-    settings += [f"persistence_location {store}/", "max_queued_messages 0", *lines]
-    config.write_text("\n".join(settings) + "\n")
-    process = subprocess.Popen(
-        [str(MOSQUITTO), "-c", str(config)], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
-    )
-    try:
-        wait_for(lambda: listens(port), "mosquitto")
-        yield process
-    finally:
-        end(process)
-
-
-def listens(port: int) -> bool:
-    try:
-        socket.create_connection(("127.0.0.1", port), 1).close()
-    except OSError:
-        return False
-    return True
-
-
 @pytest.fixture
 def port(tmp_path: Path) -> Iterator[int]:
     number = free_port()
-    with server(tmp_path, number):
+    with mosquitto(tmp_path, number):
         yield number
 
 
@@ -118,19 +63,11 @@ def publisher(port: int) -> Iterator[Callable[..., None]]:
         client._reset_sockets()
 
 
-@contextmanager
-def daemon(
-    tmp_path: Path, port: int, *topics: str, roll_s: float = 0.2
-) -> "Iterator[subprocess.Popen[bytes]]":
+def daemon(tmp_path: Path, port: int, *topics: str, roll_s: float = 0.2) -> AbstractContextManager[Process]:
     command = [sys.executable, "-c", TALKATIVE, *topics]
     command += ["--directory", str(tmp_path / "landing"), "--client-id", "lander", "--port", str(port)]
     command += ["--roll-s", str(roll_s)]
-    with (tmp_path / "daemon.log").open("ab") as log:
-        process = subprocess.Popen(command, stdout=log, stderr=log)
-    try:
-        yield process
-    finally:
-        end(process)
+    return running(*command, log=tmp_path / "daemon.log")
 
 
 def connections(tmp_path: Path) -> int:
@@ -303,11 +240,11 @@ def test_sigterm_lands_what_has_been_received(tmp_path: Path, port: int) -> None
 @needs_mosquitto
 def test_a_server_that_goes_away_and_comes_back_is_found_again(tmp_path: Path) -> None:
     port = free_port()
-    with server(tmp_path, port):
+    with mosquitto(tmp_path, port):
         subscribed(tmp_path, port, "t")
     with daemon(tmp_path, port, "t"):
         for round_ in ("first", "second"):
-            with server(tmp_path, port), publisher(port) as send:
+            with mosquitto(tmp_path, port), publisher(port) as send:
                 send("t", round_)
                 wait_for(lambda r=round_: r in {m["payload"] for m in landed(tmp_path / "landing")}, round_)
 
@@ -356,7 +293,7 @@ def test_memory_is_bounded_by_what_is_not_acknowledged(tmp_path: Path) -> None:
     settings = LandingSettings(
         ("t",), tmp_path / "landing", "lander", "127.0.0.1", port, roll_s=60, inflight_max=40
     )
-    with server(tmp_path, port, "max_inflight_messages 0"):
+    with mosquitto(tmp_path, port, "max_inflight_messages 0"):
         subscribed(tmp_path, port, "t")
         with publisher(port) as send:
             for number in range(200):
@@ -390,7 +327,7 @@ def test_a_refused_login_ends_the_daemon(tmp_path: Path, monkeypatch: pytest.Mon
         username_env="LANDING_USER", password_env="LANDING_PASSWORD",
     )  # fmt: skip
     with (
-        server(tmp_path, port, f"password_file {secrets}"),
+        mosquitto(tmp_path, port, f"password_file {secrets}"),
         pytest.raises(
             LandingError, match=rf"server 127.0.0.1:{port}: found 'Not authorized', expected a session"
         ),

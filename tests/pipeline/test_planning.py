@@ -14,7 +14,14 @@ from sensorgrid.pipeline.gridding.tile import Recipe
 from sensorgrid.pipeline.lake import Lake
 from sensorgrid.pipeline.packing import SENSOR
 from sensorgrid.pipeline.plan import PlanError, RecipeEntry, plan_from_json
-from sensorgrid.pipeline.planning import TICKS, choose_kernel, first_plan, for_all_groups, refreshed
+from sensorgrid.pipeline.planning import (
+    TICKS,
+    choose_kernel,
+    first_plan,
+    for_all_groups,
+    observations_of,
+    refreshed,
+)
 from sensorgrid.pipeline.settings import GriddingSettings
 from sensorgrid.pipeline.tiles import Block, Identity, table_of
 
@@ -58,6 +65,25 @@ def test_an_entry_holds_from_its_tick_on_and_none_is_put_before_it() -> None:
         PlanError, match="found a recipe for 'air_temperature' from tick 120 on, expected none from 110"
     ):
         later.with_recipe(RecipeEntry(110, "air_temperature", other, "too late"))
+
+
+def test_a_sample_of_winds_is_the_last_vector_of_each_sensor() -> None:
+    minute_us = 60_000_000
+    rows = [
+        ("a", "wind_speed", 1, 9.0), ("a", "wind_from_direction", 1, 180.0),  # an older one
+        ("a", "wind_speed", 4, 2.0), ("a", "wind_from_direction", 4, 270.0),
+        ("b", "eastward_wind", 3, -1.0), ("b", "northward_wind", 3, 5.0),
+        ("c", "wind_speed", 2, 0.0),  # calm
+        ("d", "wind_speed", 2, 3.0), ("d", "wind_from_direction", 3, 90.0),  # not of one moment
+    ]  # fmt: skip
+    columns = zip(*((s, a, 1.0, 2.0, m * minute_us, v, 0) for s, a, m, v in reversed(rows)), strict=True)
+    names = ["sensor", "attribute", "longitude", "latitude", "time_us", "value", "tick"]
+
+    (east,), (north,) = observations_of(pa.table(list(map(list, columns)), names), group_named("wind"), GRID)
+
+    assert east.values.tolist() == pytest.approx([2, -1, 0])
+    assert north.values.tolist() == pytest.approx([0, 5, 0])
+    assert east.age_s.tolist() == [360, 420, 480]
 
 
 def test_what_the_lake_has_gathered_changes_coming_ticks_only(tmp_path) -> None:

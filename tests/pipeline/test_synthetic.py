@@ -14,12 +14,11 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from pyspark.sql import SparkSession
-from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 
 from sensorgrid.model.errors import UnknownAttributeError
 from sensorgrid.pipeline.attributes import KNOWN
-from sensorgrid.pipeline.schema import MEASUREMENT
+from sensorgrid.pipeline.schema import MEASUREMENT, MEASUREMENT_ARROW
 from sensorgrid.pipeline.sources import synthetic_weather as weather
 from sensorgrid.pipeline.sources.synthetic import (
     FORMAT,
@@ -33,12 +32,12 @@ from sensorgrid.pipeline.sources.synthetic_earth import (
     COPIES,
     DELIVERIES,
     FAULTS,
-    REPORTS,
     SENTINEL,
     Earth,
     EarthError,
     Rates,
 )
+from servers import wait_for
 
 START = 1_784_000_000  # 2026-07-14T02:13:20Z
 WORLD = Earth(seed=3, station_count=60, tick_s=300)
@@ -187,7 +186,7 @@ def test_the_union_of_slices_is_the_whole(
 
     assert by_time.equals(whole)
     key = [(name, "ascending") for name in ("sensor", "attribute", "event_time", "value")]
-    assert by_station.sort_by(key).equals(whole.select(REPORTS.names).sort_by(key))
+    assert by_station.sort_by(key).equals(whole.select(MEASUREMENT_ARROW.names).sort_by(key))
 
 
 def test_reports_come_in_the_order_of_arrival_and_only_late_ones_are_late() -> None:
@@ -280,7 +279,7 @@ def test_the_usual_faults_are_a_few_per_cent() -> None:
 
 
 def test_reports_have_the_layout_of_measurements() -> None:
-    assert to_arrow_schema(MEASUREMENT, timezone="UTC").equals(REPORTS)
+    assert WORLD.reports(START, START + 300).schema.equals(MEASUREMENT_ARROW)
 
 
 def test_one_core_makes_enough_rows() -> None:
@@ -403,17 +402,25 @@ def test_a_stream_that_is_stopped_and_started_again_delivers_every_report_once(
             writer.trigger(availableNow=True).start(str(tmp_path / "out")).awaitTermination(60)
             return
         query = writer.start(str(tmp_path / "out"))
-        deadline = time.monotonic() + 60
-        while query.lastProgress is None or query.lastProgress["batchId"] < batches:
-            assert time.monotonic() < deadline
-            assert query.exception() is None
-            time.sleep(0.05)
+        wait_for(
+            lambda: (
+                not query.isActive
+                or (query.lastProgress is not None and query.lastProgress["batchId"] >= batches)
+            ),
+            "some batches",
+        )
+        assert query.exception() is None
         query.stop()
 
     run(1)
     run(None)
 
     key = [(name, "ascending") for name in ("sensor", "attribute", "event_time", "value", "longitude")]
-    got = spark.read.parquet(str(tmp_path / "out")).toArrow().select(REPORTS.names).cast(REPORTS)
+    got = (
+        spark.read.parquet(str(tmp_path / "out"))
+        .toArrow()
+        .select(MEASUREMENT_ARROW.names)
+        .cast(MEASUREMENT_ARROW)
+    )
     want = settings.earth.reports(settings.start_ms / 1000, settings.until_ms / 1000)
     assert got.sort_by(key).equals(want.sort_by(key))

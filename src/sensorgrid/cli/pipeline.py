@@ -130,10 +130,10 @@ def tidy_command(config: Config) -> None:
 
     Example: sensorgrid pipeline tidy grid.toml
     """
-    from sensorgrid.pipeline import jobs
+    from sensorgrid.pipeline.housekeeping import tidy
     from sensorgrid.pipeline.settings import read_settings
 
-    for what, number in jobs.tidy(read_settings(config)).items():
+    for what, number in tidy(read_settings(config)).items():
         console.print(f"{what.replace('_', ' ')}: {number:,} files fewer", highlight=False)
 
 

@@ -11,6 +11,7 @@ from typing import Any, Protocol
 from sensorgrid.model.grid import Grid
 from sensorgrid.model.ids import Instant, PeerId
 from sensorgrid.overlay.events import (
+    Advised,
     Assigned,
     Disconnect,
     Effect,
@@ -91,11 +92,20 @@ class Broker:
         """One event, and all that follows from it here."""
         state = self.state
         state.now = state.intake.now = now
+        if type(event) is Received:  # by far the most frequent
+            if event.peer in state.links.up:
+                state.links.up[event.peer] = now
+                self._handlers[type(event.message)](event.peer, event.message)
+        else:
+            self._happened(event, now)
+        self._settle()
+        effects = state.effects[:]
+        state.effects.clear()
+        return effects
+
+    def _happened(self, event: Event, now: Instant) -> None:
+        state = self.state
         match event:
-            case Received(peer, message):
-                if peer in state.links.up:
-                    state.links.up[peer] = now
-                    self._handlers[type(message)](peer, message)
             case Woke():
                 for mechanism in self.mechanisms:
                     mechanism.woke()
@@ -111,16 +121,14 @@ class Broker:
                 self.streams.published(event)
             case Recalled():
                 self.streams.recalled(event)
+            case Advised():
+                self.replication.advised(event)
             case Assigned():
                 self.routing.assigned(event)
                 self.streams.assigned(event)
                 self.liveness.assigned()
             case _:
                 raise TypeError(f"broker {self.me}: found {type(event).__name__}, expected a broker's event")
-        self._settle()
-        effects = state.effects[:]
-        state.effects.clear()
-        return effects
 
     def next_wakeup(self) -> Instant | None:
         """When `Woke` is due, if nothing else happens."""

@@ -88,6 +88,15 @@ class Recalled:
 
 
 @dataclass(frozen=True, slots=True)
+class Advised:
+    """An operator wants receivers of a cell to be fed by another broker."""
+
+    attribute: int
+    cell: int
+    target: PeerId
+
+
+@dataclass(frozen=True, slots=True)
 class Submitted:
     """A user poses a query. `start` and `until` are ticks."""
 
@@ -113,7 +122,17 @@ class Cancelled:
 
 
 Event: TypeAlias = (
-    PeerUp | PeerDown | Received | Woke | Assigned | Published | Recalled | Submitted | Refined | Cancelled
+    PeerUp
+    | PeerDown
+    | Received
+    | Woke
+    | Assigned
+    | Published
+    | Recalled
+    | Advised
+    | Submitted
+    | Refined
+    | Cancelled
 )
 
 # -- effects

@@ -16,7 +16,7 @@ from typing import Protocol
 from sensorgrid.index.codes import beside, contains
 from sensorgrid.model.block import Slab
 from sensorgrid.model.ids import Instant, PeerId
-from sensorgrid.overlay.messages import Clip, Feed, Grant, Leave, Path, Redirect, Refuse, Want
+from sensorgrid.overlay.messages import NO_ROOM, Clip, Feed, Grant, Leave, Path, Redirect, Refuse, Want
 from sensorgrid.overlay.settings import Settings
 
 SEARCHES_MAX = 6
@@ -42,8 +42,8 @@ class Piece:
     """A disjoint part of what a receiver wants."""
 
     __slots__ = (
-        "attribute", "cell", "clip", "due", "feed", "hints", "next", "owner", "passing", "points", "revisions",
-        "trial", "tried", "until",
+        "attribute", "begin", "cell", "clip", "due", "feed", "first", "hints", "next", "owner", "passing", "points",
+        "revisions", "trial", "tried", "until", "why",
     )  # fmt: skip
 
     def __init__(
@@ -64,6 +64,10 @@ class Piece:
         """per period"""
         self.next = start
         """the tick that is missing next"""
+        self.first = start if clip is not None else 0
+        """a client has no use for revisions of ticks before its start; a relay's receivers may have"""
+        self.begin = start
+        """where it began"""
         self.clip = clip
         self.until = until
         self.feed: Source | None = None
@@ -74,6 +78,8 @@ class Piece:
         """providers asked in vain since it was last fed"""
         self.hints: tuple[PeerId, ...] = ()
         """providers worth asking"""
+        self.why = ""
+        """the refusal that weighs most since it was last fed"""
         self.due: Instant | None = None
         """when something must have happened"""
         self.passing = False
@@ -97,6 +103,8 @@ class Host(Protocol):
     """The client or broker around an intake."""
 
     me: PeerId
+    roams: bool
+    """whether it can dial any broker; one that cannot takes all from its first"""
 
     def send(self, peer: PeerId, message: Want | Leave) -> None:
         """Send, dialling first if need be."""
@@ -150,7 +158,7 @@ class Intake:
                     piece.tried = (*piece.tried, peer)
                 self._arm(piece, self.settings.patience_s)
             items = tuple((piece.cell, piece.points, piece.next) for piece in group)
-            self.host.send(peer, Want(generation, attribute, items, clip, until, via))
+            self.host.send(peer, Want(generation, attribute, items, clip, until, via, not self.host.roams))
 
     def seek(self, pieces: list[Piece], owner: bool = False) -> None:
         """Look for providers."""
@@ -172,9 +180,16 @@ class Intake:
                 if source is not None and self._forget(source) is not None:
                     leaving.setdefault((source.peer, source.generation), []).append(source.cell)
             piece.feed = piece.trial = piece.due = None
-            piece.tried = piece.hints = ()
+            piece.tried, piece.hints, piece.why = (), (), ""
         for (peer, generation), cells in leaving.items():
             self.host.send(peer, Leave(generation, tuple(cells)))
+
+    def watch(self, piece: Piece, due: Instant | None) -> None:
+        """Something must have happened to a piece by then; None: nothing need."""
+        piece.due = due
+        if due is not None:
+            self._serial += 1
+            heappush(self._due, (due, self._serial, piece))
 
     def uses(self, peer: PeerId) -> bool:
         """Whether anything comes, or shall come, from a peer."""
@@ -214,6 +229,8 @@ class Intake:
                         self.ask(parts, peer)
                         continue
                 piece.hints = tuple(dict.fromkeys((*message.elsewhere, *piece.hints)))
+                if message.reason == NO_ROOM:
+                    piece.why = NO_ROOM  # whatever else fails: with more room it would not have been tried
                 self._unfed(piece, source, message.reason)
 
     def redirected(self, peer: PeerId, message: Redirect) -> None:
@@ -237,6 +254,7 @@ class Intake:
                 and source is piece.feed
                 and piece.trial is None
                 and message.to != self.host.me
+                and self.host.roams
             ):
                 obeyed.append(piece)
         if obeyed:
@@ -302,7 +320,7 @@ class Intake:
         """Clip to what is missing: the next tick, or a higher revision (rules 1 and 7)."""
         if tick == piece.next:
             piece.next = tick + 1
-        elif tick > piece.next or revision <= piece.revisions.get(tick, 0):
+        elif not piece.first <= tick < piece.next or revision <= piece.revisions.get(tick, 0):
             return
         if revision:
             piece.revisions[tick] = revision
@@ -317,7 +335,7 @@ class Intake:
         if trial is None or trial.path is None or trial.at < piece.next:
             return
         piece.feed, piece.trial = trial, None
-        piece.tried = piece.hints = ()
+        piece.tried, piece.hints, piece.why = (), (), ""
         piece.due = None
         if feed is not None and self._forget(feed) is not None:
             self.host.send(feed.peer, Leave(feed.generation, (feed.cell,)))
@@ -347,7 +365,7 @@ class Intake:
             return
         tried = piece.tried
         if len(tried) < SEARCHES_MAX:
-            for hint in piece.hints:
+            for hint in piece.hints if self.host.roams else ():
                 if hint not in tried and hint != self.host.me:
                     self.ask([piece], hint)
                     return
@@ -356,7 +374,7 @@ class Intake:
                 self.seek([piece], owner=True)
                 return
         piece.due = None
-        self.host.lost(piece, reason)
+        self.host.lost(piece, piece.why or reason)
 
     def _split(self, piece: Piece, source: Source, part: int) -> Piece:
         """Cut a piece along a partial redirect; all parts stay where they are, under their own names."""
@@ -369,7 +387,6 @@ class Intake:
         for new in parts:
             mine = Source(source.peer, source.generation, new.cell, source.at)
             mine.path = source.path
-            new.revisions = dict(piece.revisions)
             if source is piece.feed:
                 new.feed = mine
             else:
@@ -424,10 +441,7 @@ class Intake:
         return found
 
     def _arm(self, piece: Piece, after_s: float | None) -> None:
-        piece.due = None if after_s is None else self.now + after_s
-        if piece.due is not None:
-            self._serial += 1
-            heappush(self._due, (piece.due, self._serial, piece))
+        self.watch(piece, None if after_s is None else self.now + after_s)
 
 
 _NOTHING: dict[tuple[int, int], Piece] = {}

@@ -15,6 +15,9 @@ from msgspec import Struct
 from sensorgrid.model.block import Slab
 from sensorgrid.model.ids import PeerId
 
+NO_ROOM = "no bandwidth left"
+"""the reason of a refusal that more budget would have prevented"""
+
 Path: TypeAlias = tuple[PeerId, ...]
 """brokers that a stream passes, the owner first, the provider last"""
 
@@ -53,6 +56,8 @@ class Want(Message, frozen=True):
     """tick after the last"""
     via: PeerId | None = None
     """who sent me here: your provider, if you have none yet"""
+    stays: bool = False
+    """I can dial nobody else: do not redirect me"""
 
 
 class Leave(Message, frozen=True):
@@ -190,6 +195,9 @@ class News(Message, frozen=True):
 
 class Alive(Message, frozen=True):
     """Nothing else to say: the connection works."""
+
+    keep: bool = False
+    """I want it open also when nothing flows: we are neighbours"""
 
 
 Any: TypeAlias = (

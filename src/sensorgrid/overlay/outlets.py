@@ -25,8 +25,8 @@ class Entry:
     """What one receiver has from this broker under one name."""
 
     __slots__ = (
-        "attribute", "cell", "clip", "generation", "going", "granted", "next", "peer", "size", "spread", "supply",
-        "until",
+        "attribute", "cell", "clip", "generation", "going", "granted", "next", "peer", "size", "spread", "stays",
+        "supply", "until",
     )  # fmt: skip
 
     def __init__(
@@ -52,6 +52,8 @@ class Entry:
         self.until = until
         self.supply: Supply | None = None
         self.granted = False
+        self.stays = False
+        """its receiver can dial nobody else"""
         self.going: PeerId | None = None
         """where its receiver was redirected to"""
         self.spread: tuple[tuple[int, int], ...] | None = None
@@ -74,7 +76,8 @@ class Supply:
     """What a broker has of one cell, and who is fed from it."""
 
     __slots__ = (
-        "attribute", "cell", "entries", "epoch", "head", "owed", "path", "piece", "ring", "since", "start", "table",
+        "attribute", "cell", "entries", "epoch", "head", "owed", "past", "path", "piece", "ring", "since", "start",
+        "table",
     )  # fmt: skip
 
     def __init__(self, attribute: int, cell: int, since: Instant) -> None:
@@ -88,6 +91,8 @@ class Supply:
         """from the owner to this broker, itself included; None: unknown"""
         self.piece: Piece | None = None
         """what it is taken through; None: a region of this broker"""
+        self.past: Piece | None = None
+        """brings ticks from before the ring's start"""
         self.epoch = 0
         """of an owner"""
         self.ring: dict[int, Tick] = {}
@@ -156,8 +161,8 @@ class Outlets:
         supplies = self.supplies.get(attribute)
         if supplies:
             while cell:
-                if (supply := supplies.get(cell)) is not None:
-                    return supply
+                if cell in supplies:
+                    return supplies[cell]
                 cell >>= 1
         return None
 
@@ -234,7 +239,7 @@ class Outlets:
         if is_broker(entry.peer):
             fed = self.fed.setdefault(entry.attribute, {}).setdefault(entry.cell, {})
             fed[entry.peer] = fed.get(entry.peer, 0) + 1
-        if _stays(entry):
+        if _can_move(entry):
             self.loads.add(entry)
 
     def remove(self, entry: Entry) -> Supply:
@@ -242,7 +247,7 @@ class Outlets:
         supply = entry.supply
         assert supply is not None, f"{entry} is not here"
         key = (entry.peer, entry.generation, entry.cell)
-        if _stays(entry):
+        if _can_move(entry):
             self.loads.remove(entry)
         self.used -= entry.size
         del supply.entries[key]
@@ -273,12 +278,12 @@ class Outlets:
         """An entry is fed from now on."""
         if not entry.granted:
             entry.granted = True
-            if _stays(entry):
+            if _can_move(entry):
                 self.loads.add(entry)
 
     def send_off(self, entry: Entry, to: PeerId) -> None:
         """Its receiver is redirected."""
-        if _stays(entry):
+        if _can_move(entry):
             self.loads.remove(entry)
         if entry.going is None:
             self.leaving += entry.size
@@ -289,7 +294,7 @@ class Outlets:
         if entry.supply is not None and entry.going is not None:
             entry.going = None
             self.leaving -= entry.size
-            if _stays(entry):
+            if _can_move(entry):
                 self.loads.add(entry)
 
     def cut(self, entry: Entry, part: int) -> Entry:
@@ -305,7 +310,7 @@ class Outlets:
             if size
         ]
         for new in parts:
-            new.granted = entry.granted
+            new.granted, new.stays = entry.granted, entry.stays
             self.add(new, supply)
         assert parts[0].cell == part, f"{entry} has nothing in {bin(part)}"
         return parts[0]
@@ -334,6 +339,6 @@ class Outlets:
         return tuple(dict.fromkeys(peer for code in prefixes(cell) for peer in fed.get(code, ())))
 
 
-def _stays(entry: Entry) -> bool:
-    """Whether an entry is a client's that is fed and not on its way elsewhere."""
-    return entry.granted and entry.going is None and entry.clip is not None
+def _can_move(entry: Entry) -> bool:
+    """Whether an entry is a client's that is fed, could be fed by another broker, and is not on its way there."""
+    return entry.granted and entry.going is None and entry.clip is not None and not entry.stays

@@ -32,10 +32,12 @@ from sensorgrid.overlay.events import (
 )
 from sensorgrid.overlay.forwarding import wanted_of
 from sensorgrid.overlay.intake import Intake, Piece
-from sensorgrid.overlay.messages import Ask, Clip, Leave, Located, Want
+from sensorgrid.overlay.messages import NO_ROOM, Ask, Clip, Leave, Located, Want
 from sensorgrid.overlay.settings import Settings
 from sensorgrid.overlay.state import Links
 
+SILENCES = 3
+"""beats without a word after which a connection counts as broken"""
 HELD_MAX = 4096
 """blocks that may wait for a query's admission"""
 
@@ -56,7 +58,8 @@ class Standing:
         """by attribute"""
         self.pieces: dict[Piece, None] = {}
         self.admitted = False
-        self.suspended = False
+        self.suspended = ""
+        """the reason; empty: it is not"""
         self.attempts = 0
         """in vain, since it was last fed whole"""
         self.due: Instant | None = None
@@ -99,13 +102,13 @@ class Session:
         self.intake = Intake(self, settings)
         self.queries: dict[QueryId, Standing] = {}
         self._request = 0
-        self._lookups: dict[int, list[Piece]] = {}
+        self.lookups: dict[int, list[Piece]] = {}
         self._touched: dict[Standing, None] = {}
         self._failed: dict[Standing, str] = {}
-        self._sleeping: dict[Standing, None] = {}
+        self.sleeping: dict[Standing, None] = {}
         """suspended queries"""
-        self._quieter = False
-        """whether a connection may have lost its last use"""
+        self._quiet: dict[PeerId, None] = {}
+        """connections that were without use at the last beat"""
         self._beat: Instant | None = None
 
     # -- the world
@@ -114,7 +117,7 @@ class Session:
         """One event, and all that follows from it here."""
         self.now = self.intake.now = now
         match event:
-            case Received(peer, message):
+            case Received(peer, message):  # what comes after the connection was given up is not for us
                 if peer in self.links.up:
                     self.links.up[peer] = now
                     self._received(peer, message)
@@ -142,7 +145,7 @@ class Session:
 
     def next_wakeup(self) -> Instant | None:
         """When `Woke` is due, if nothing else happens."""
-        times = [q.due for q in self._sleeping if q.due is not None]
+        times = [q.due for q in self.sleeping if q.due is not None]
         times += [due for due in (self.intake.next_wakeup(), self._beat) if due is not None]
         return min(times, default=None)
 
@@ -153,7 +156,6 @@ class Session:
             case messages.Grant():
                 self.intake.granted(peer, message)
             case messages.Refuse():
-                self._quieter = True
                 self.intake.refused(peer, message)
             case messages.Redirect():
                 self.intake.redirected(peer, message)
@@ -164,24 +166,32 @@ class Session:
 
     def _woke(self) -> None:
         self.intake.woke()
-        for standing in list(self._sleeping):
+        for standing in list(self.sleeping):
             if standing.due is not None and standing.due <= self.now:
                 standing.due = None
-                del self._sleeping[standing]
-                self._seek(list(standing.pieces))
-        for request, pieces in list(self._lookups.items()):
+                del self.sleeping[standing]
+                # Every other time at the owners, see `_fail`: nearest carriers alone need not ever settle.
+                self._seek(list(standing.pieces), owner=standing.attempts % 2 == 1)
+        for request, pieces in list(self.lookups.items()):
             if not any(p.feed is None and p.trial is None and p.due is not None for p in pieces):
-                del self._lookups[request]
-                self._quieter = True
+                del self.lookups[request]
         if self._beat is not None and self._beat <= self.now:
             self._beat = None
             alive_s = self.settings.alive_s
             for peer, heard in list(self.links.up.items()):
-                if alive_s is not None and self.now - heard > 3 * alive_s:
+                if alive_s is not None and self.now - heard > SILENCES * alive_s:
                     self.links.close(peer)
                     self._down(peer)
+                elif not self.intake.uses(peer) and (not self.lookups or peer != self.entries[0]):
+                    # Unused at two beats in a row: people who come back at once find it open.
+                    if peer in self._quiet:
+                        self.links.close(peer)
+                    else:
+                        self._quiet[peer] = None
+                        continue
                 elif alive_s is not None:
                     self.links.send(peer, messages.Alive())
+                self._quiet.pop(peer, None)
 
     def _settle(self) -> None:
         while self._failed:
@@ -191,13 +201,8 @@ class Session:
             if standing.id in self.queries:
                 self._progress(standing)
         self._touched.clear()
-        if self._quieter:
-            self._quieter = False
-            for peer in [p for p in self.links.up if not self.intake.uses(p)]:
-                if not self._lookups or peer != self.entries[0]:
-                    self.links.close(peer)
-        if self.links.up and self._beat is None and self.settings.alive_s is not None:
-            self._beat = self.now + self.settings.alive_s
+        if self.links.up and self._beat is None:
+            self._beat = self.now + (self.settings.alive_s or self.settings.idle_s)
 
     # -- queries
 
@@ -237,9 +242,9 @@ class Session:
             found.append((self.grid.attributes.index(name), clip, cells))
         return found
 
-    def _seek(self, pieces: list[Piece]) -> None:
+    def _seek(self, pieces: list[Piece], owner: bool = False) -> None:
         if self.roams:
-            self.intake.seek(pieces)
+            self.intake.seek(pieces, owner)
         else:
             self.intake.ask(pieces, self.entries[0])
 
@@ -293,7 +298,7 @@ class Session:
             self.intake.drop([*standing.pieces, *standing.extra])
             self._touched.pop(standing, None)
             self._failed.pop(standing, None)
-            self._sleeping.pop(standing, None)
+            self.sleeping.pop(standing, None)
             self.effects.append(Reply(query, status, reason))
 
     def _fail(self, standing: Standing, reason: str) -> None:
@@ -302,8 +307,17 @@ class Session:
             return
         if standing.extra and all(p.feed is not None for p in standing.pieces):
             self._undo_refinement(standing, reason)
-        elif not standing.admitted:
+        elif not standing.admitted and (standing.attempts or reason != NO_ROOM or not self.roams):
             self._end(standing.id, "refused", reason)
+        elif not standing.admitted:
+            # At a relay its pieces may take the very room that others of its pieces need there, where only
+            # the owner can feed them. So the second try goes to the owners.
+            self.intake.drop(list(standing.pieces))
+            for piece in standing.pieces:
+                piece.next, piece.revisions = piece.begin, {}
+            standing.held = []
+            standing.attempts = 1
+            self._seek(list(standing.pieces), owner=True)
         else:
             if standing.extra:
                 self._undo_refinement(standing, reason)
@@ -311,9 +325,9 @@ class Session:
             pause = min(self.settings.backoff_s * 2**standing.attempts, self.settings.backoff_max_s)
             standing.attempts = min(standing.attempts + 1, 30)
             standing.due = self.now + pause * (0.5 + self.rng.random())
-            self._sleeping[standing] = None
-            if not standing.suspended:
-                standing.suspended = True
+            self.sleeping[standing] = None
+            if standing.suspended != reason:  # said again when the reason is another one
+                standing.suspended = reason
                 self.effects.append(Reply(standing.id, "suspended", reason))
 
     def _undo_refinement(self, standing: Standing, reason: str) -> None:
@@ -335,7 +349,7 @@ class Session:
             self.effects.append(Reply(standing.id, "admitted"))
             self._release(standing)
         elif fed and standing.suspended:
-            standing.suspended = False
+            standing.suspended = ""
             self.effects.append(Reply(standing.id, "resumed"))
         if fed:
             standing.attempts = 0
@@ -361,7 +375,6 @@ class Session:
 
     def send(self, peer: PeerId, message: Want | Leave) -> None:
         """The intake speaks; there is nothing to leave where there is no connection."""
-        self._quieter |= isinstance(message, Leave)
         if isinstance(message, Want) or peer in self.links.up or peer in self.links.dialling:
             self.links.send(peer, message)
 
@@ -375,12 +388,12 @@ class Session:
             by_attribute.setdefault(piece.attribute, []).append(piece)
         for attribute, group in by_attribute.items():
             self._request += 1
-            self._lookups[self._request] = group
+            self.lookups[self._request] = group
             cells = tuple(piece.cell for piece in group)
             self.links.send(self.entries[0], Ask(self._request, attribute, cells, owner))
 
     def _located(self, message: Located) -> None:
-        pieces = self._lookups.get(message.request)
+        pieces = self.lookups.get(message.request)
         if pieces is None:
             return
         by_cell = {p.cell: p for p in pieces if p.feed is None and p.trial is None and self._wanted(p)}
@@ -408,8 +421,7 @@ class Session:
         for provider, group in asked.items():
             self.intake.ask(group, provider)
         if all(p.trial is not None or p.feed is not None or not self._wanted(p) for p in pieces):
-            del self._lookups[message.request]
-            self._quieter = True
+            del self.lookups[message.request]
 
     def _wanted(self, piece: Piece) -> bool:
         standing = piece.owner
@@ -459,12 +471,13 @@ class Session:
         for cell, count in zip(parts, points, strict=True):
             if count:
                 part = Piece(standing, piece.attribute, cell, count, piece.next, clip, piece.until)
-                part.revisions = dict(piece.revisions)
+                part.first, part.begin, part.revisions = piece.first, piece.begin, dict(piece.revisions)
                 part.tried, part.hints = piece.tried, piece.hints
+                self.intake.watch(part, piece.due)
                 new.append(part)
                 group[part] = None
         group.pop(piece, None)
-        piece.due = None  # nothing is expected of it any more
+        piece.due = None
         if standing.retired.pop(piece, 0) is None:
             standing.retired.update(dict.fromkeys(new))
         return new
@@ -472,6 +485,7 @@ class Session:
     def _down(self, peer: PeerId) -> None:
         if peer == self.entries[0] and self.roams:
             self.entries = (*self.entries[1:], peer)
-            for request in list(self._lookups):
-                del self._lookups[request]
+            for request in list(self.lookups):
+                del self.lookups[request]
+        self._quiet.pop(peer, None)
         self.intake.peer_down(peer)

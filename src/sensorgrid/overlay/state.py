@@ -13,6 +13,7 @@ from sensorgrid.model.grid import Grid
 from sensorgrid.model.ids import Instant, PeerId
 from sensorgrid.overlay import messages
 from sensorgrid.overlay.events import Connect, Disconnect, Effect, Region, Send
+from sensorgrid.overlay.geography import box_of, middle_of
 from sensorgrid.overlay.intake import Intake, Piece
 from sensorgrid.overlay.messages import Want
 from sensorgrid.overlay.outlets import Outlets
@@ -22,6 +23,8 @@ PENDING_MAX = 10_000
 """messages that may wait for a connection to open"""
 DIALS = (messages.Want, messages.Find, messages.Found, messages.Offer, messages.Alive)
 """messages for which a connection is opened"""
+MIDDLES_MAX = 65_536
+"""middles of cells that are remembered"""
 
 
 class Links:
@@ -141,6 +144,7 @@ class State:
         self.carriers: dict[int, dict[int, dict[PeerId, None]]] = {}
         """the same by attribute and cell"""
         self.counters = Counters()
+        self._middles: dict[int, tuple[float, float]] = {}
 
     def send(self, peer: PeerId, message: messages.Any) -> None:
         """Send a message, counted by kind. Receivers dial: what answers a peer that is gone is dropped."""
@@ -170,3 +174,12 @@ class State:
                 return region
             cell >>= 1
         return None
+
+    def middle(self, cell: int) -> tuple[float, float]:
+        """The middle of a cell, worked out once."""
+        found = self._middles.get(cell)
+        if found is None:
+            if len(self._middles) >= MIDDLES_MAX:
+                self._middles.clear()
+            found = self._middles[cell] = middle_of(box_of(self.grid, cell))
+        return found

@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
-from datetime import UTC, datetime
+from datetime import datetime
 from pathlib import Path
 from typing import Any, Protocol
 from uuid import uuid4
@@ -24,6 +24,7 @@ from sensorgrid.model.grid import Grid
 from sensorgrid.pipeline import backfill as fill
 from sensorgrid.pipeline import inlet, planning, stream
 from sensorgrid.pipeline.gridding.groups import groups_of
+from sensorgrid.pipeline.housekeeping import Housekeeping
 from sensorgrid.pipeline.lake import Folder, Lake
 from sensorgrid.pipeline.ledger import Ledger
 from sensorgrid.pipeline.plan import Plan, PlanError
@@ -126,7 +127,7 @@ def backfill(
         positions = seen.positions if seen is not None else _known(settings, grid)
         plan = planning.first_plan(grid, settings.gridding, span.first, positions, rows)
     job.lake.save_plan(plan)
-    outcome = Outcome(notes=_notes(plan), first=grid.time_of(span.first), last=grid.time_of(span.last))
+    outcome = Outcome(notes=plan.notes(), first=grid.time_of(span.first), last=grid.time_of(span.last))
     ticks = span.last - span.first + 1
     say(f"gridding {ticks:,} ticks of {len(grid.attributes)} attributes")
     job = replace(job, resolve=job.lake.has_tiles())
@@ -219,7 +220,7 @@ def _run(
     heard = _Ears(job, outcome, listen)
     query = _start(flagged, now, job, settings, say, stop)
     begin = time.monotonic()
-    housekeeping = _Housekeeping(settings, job, outcome, say)
+    housekeeping = Housekeeping(settings, job, say)
     try:
         while not stop.is_set() and query.isActive:
             heard.turn()
@@ -227,7 +228,7 @@ def _run(
                 break
             if seconds is not None and time.monotonic() - begin >= seconds:
                 break
-            housekeeping.turn()
+            housekeeping.turn(outcome.last)
             stop.wait(0.2)
         fault = query.exception()
     finally:
@@ -246,24 +247,23 @@ def _prepare(settings: PipelineSettings, now_us: int, say: Say, outcome: Outcome
     lake = Lake(settings.lake).create()
     job = job_of(settings, f"stream{identity['id'] if identity else uuid4().hex[:12]}", lake)
     grid, plan = job.grid, _fitting(lake.plan(), settings, job.grid)
-    if identity is not None:
-        if plan is None:
-            raise JobError(
-                f"checkpoint {checkpoint}: found one, but no plan in the lake {lake.root}; expected both or neither"
-            )
-    else:
+    if identity is None:
         start = max(planning.first_tick(grid, job.timing, now_us), lake.newest_tick() + 1)
         plan = plan or given
         if plan is None:
             plan = planning.first_plan(grid, settings.gridding, start, _known(settings, grid))
         plan = replace(plan, start_tick=start)
-        lake.save_plan(plan)
+    elif plan is None:
+        raise JobError(
+            f"checkpoint {checkpoint}: found one, but no plan in the lake {lake.root}; expected both or neither"
+        )
+    lake.save_plan(plan)  # before the checkpoint, which is nothing without it
+    if identity is None:
         text = json.dumps({"format": CHECKPOINT_FORMAT, "id": job.writer.removeprefix("stream")})
         Folder(checkpoint).write_text("sensorgrid.json", text)
-    lake.save_plan(plan)
-    outcome.notes += _notes(plan)
+    outcome.notes += plan.notes()
     outcome.first = grid.time_of(plan.start_tick)
-    for note in _notes(plan):
+    for note in plan.notes():
         say(note)
     return job
 
@@ -366,67 +366,6 @@ class _Ears:
             self._next += 1
 
 
-class _Housekeeping:
-    """What a running stream does now and then: fit again, join files, forget what is old."""
-
-    def __init__(self, settings: PipelineSettings, job: Job, outcome: Outcome, say: Say) -> None:
-        self._settings, self._job, self._outcome, self._say = settings, job, outcome, say
-        self._compacted = time.monotonic()
-        self._fitted: int | None = None
-        self._seen: datetime | None = None
-
-    def turn(self) -> None:
-        """Do what is due."""
-        if time.monotonic() - self._compacted >= self._settings.retention.compact_every:
-            self._compacted = time.monotonic()
-            try:
-                tidy(self._settings)
-            except (OSError, SensorGridError) as error:  # the grids go on, whatever is wrong with old files
-                self._say(f"housekeeping: {error}")
-            return
-        gridding, grid, last = self._settings.gridding, self._job.grid, self._outcome.last
-        if last is None or last == self._seen:
-            return
-        self._seen, newest = last, grid.tick_at(last)
-        plan = self._job.plan()
-        every = max(1, round(gridding.calibrate_every / grid.tick))
-        due = plan.start_tick + 3 if self._fitted is None else self._fitted + every
-        if newest < due:
-            return
-        self._fitted = newest
-        # Rows may be ahead by what clocks are allowed; a minute is for the fit and for whoever writes it down.
-        ahead_s = 60 + self._job.timing.settle_s + self._settings.quality.future
-        fresh = planning.refreshed(plan, self._job.lake, gridding, newest, ahead_s)
-        if fresh != plan:
-            self._job.lake.save_plan(fresh)
-            for note in dict.fromkeys(n for n in _notes(fresh) if n not in _notes(plan)):
-                self._say(note)
-
-
-def tidy(settings: PipelineSettings) -> dict[str, int]:
-    """Join small files and remove what the configuration does not keep; says how many files went."""
-    from sensorgrid.pipeline.settings import MqttSource
-    from sensorgrid.pipeline.sources.landing_files import expire_landing
-
-    lake, kept = Lake(settings.lake).check(), settings.retention
-    gone = {"joined": lake.compact(), "half_written": lake.sweep()}
-    today = datetime.now(UTC)
-    for kind in ("tiles", "letters"):
-        keep_s = getattr(kept, kind)
-        if keep_s is not None:
-            before = datetime.fromtimestamp(today.timestamp() - keep_s, UTC).date()
-            gone[kind] = lake.expire(before, (kind,))
-    if kept.landing is not None:
-        folders = [Path(s.landing) for s in settings.sources if isinstance(s, MqttSource) and s.landing]
-        read_s = lake.written_s() - 3600  # what came before has been read: the stream has gone on since
-        gone["landing"] = sum(
-            expire_landing(folder, kept.landing, processed_before_s=read_s)
-            for folder in folders
-            if folder.is_dir()
-        )
-    return gone
-
-
 # replay
 
 
@@ -492,20 +431,6 @@ def replay_settings(settings: PipelineSettings) -> PipelineSettings:
     if "://" in settings.lake:
         raise JobError(f"replay: found the lake {settings.lake}, expected a folder")
     return settings.model_copy(update={"lake": settings.lake.rstrip("/") + ".replay", "checkpoint": None})
-
-
-def _notes(plan: Plan) -> list[str]:
-    latest = {e.group: e for e in plan.recipes}
-    notes = []
-    for group, entry in latest.items():
-        halo = plan.halos_of(group)[-1]
-        widths = sorted(halo.width_m)
-        notes.append(f"{group}: {entry.why}; halos of {_km(widths[0])} to {_km(widths[-1])} ({halo.why})")
-    return notes
-
-
-def _km(metres: float) -> str:
-    return f"{metres / 1000:,.0f} km" if metres >= 10_000 else f"{metres:,.0f} m"
 
 
 def _fitting(plan: Plan | None, settings: PipelineSettings, grid: Grid) -> Plan | None:

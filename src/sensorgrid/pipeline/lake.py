@@ -223,7 +223,8 @@ class Lake(Folder):
 
     def streamed(self) -> bool:
         """Whether a stream has ever written here."""
-        return any(PurePosixPath(p).name.startswith((STREAM, "joined")) for p in self._files("ledger"))
+        # The newest ledgers of a stream are never joined; what is joined may be of backfills.
+        return any(PurePosixPath(p).name.startswith(STREAM) for p in self._files("ledger"))
 
     def written_s(self) -> float:
         """When a stream last finished a batch, in seconds since 1970; 0 if never."""
@@ -269,7 +270,7 @@ class Lake(Folder):
         if not isinstance(self._fs()[0], pafs.LocalFileSystem):
             yield True
             return
-        with open(self.path(".housekeeping"), "w") as lock:
+        with open(self.path("housekeeping.lock"), "w") as lock:
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except OSError:
@@ -364,7 +365,7 @@ class Lake(Folder):
         gone = 0
         for path in self._files(*kinds):
             day = next((p[4:] for p in PurePosixPath(path).parts if p.startswith("day=")), None)
-            if day is not None and _date(day) < before:
+            if day is not None and date.fromisoformat(day) < before:
                 self._fs()[0].delete_file(path)
                 gone += 1
         return gone
@@ -395,14 +396,6 @@ class Lake(Folder):
 
 _NO_TICK = -(1 << 62)
 _IDENTITY = ("attribute", "tick", "region", "revision")
-
-
-def _date(day: str) -> date:
-    """The day of a partition; one without a day is as young as can be."""
-    try:
-        return date.fromisoformat(day)
-    except ValueError:
-        return date.max
 
 
 def _split(table: pa.Table, keys: tuple[str, ...]) -> Iterable[tuple[tuple[str, ...], pa.Table]]:

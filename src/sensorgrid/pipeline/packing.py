@@ -21,6 +21,7 @@ from sensorgrid.pipeline.gridding.measurements import Measurements, sensor_numbe
 from sensorgrid.pipeline.gridding.regions import Regions, halos_of
 from sensorgrid.pipeline.gridding.series import Ints
 from sensorgrid.pipeline.plan import Plan
+from sensorgrid.pipeline.schema import MEASUREMENT_ARROW
 
 PACK = pa.schema(
     [
@@ -41,22 +42,7 @@ SPREAD = 64
 """keys over which what is no measurement is spread, so that no task gets all of it"""
 LETTERS_TOGETHER = 10_000
 """letters in one pack: with their raw records some 40 MB at most"""
-LETTER = pa.schema(
-    [
-        ("sensor", pa.string()),
-        ("attribute", pa.string()),
-        ("longitude", pa.float64()),
-        ("latitude", pa.float64()),
-        ("event_time", pa.timestamp("us", tz="UTC")),
-        ("value", pa.float64()),
-        ("unit", pa.string()),
-        ("source", pa.string()),
-        ("raw", pa.string()),
-        ("reason", pa.string()),
-        ("flag", pa.int8()),
-        ("test", pa.string()),
-    ]
-)
+LETTER = pa.schema([*MEASUREMENT_ARROW, ("flag", pa.int8()), ("test", pa.string())])
 SENSOR = pa.schema(
     [
         ("number", pa.uint64()),

@@ -97,9 +97,22 @@ class Plan:
             )
         return replace(self, halos=(*self.halos, entry))
 
+    def notes(self) -> list[str]:
+        """What people should know: the newest recipe and halos of each group, and what they were chosen from."""
+        notes = []
+        for group, entry in {e.group: e for e in self.recipes}.items():
+            halo = self.halos_of(group)[-1]
+            widths = f"{_km(min(halo.width_m))} to {_km(max(halo.width_m))}"
+            notes.append(f"{group}: {entry.why}; halos of {widths} ({halo.why})")
+        return notes
+
     def to_json(self) -> str:
         """As text, one entry a line where people may want to read it."""
         return json.dumps({"format": FORMAT} | asdict(self), indent=1) + "\n"
+
+
+def _km(metres: float) -> str:
+    return f"{metres / 1000:,.0f} km" if metres >= 10_000 else f"{metres:,.0f} m"
 
 
 def plan_from_json(text: str) -> Plan:

@@ -20,12 +20,13 @@ from pyspark.sql import functions as F
 from sensorgrid.model.grid import Grid
 from sensorgrid.pipeline.gridding.book import Timing
 from sensorgrid.pipeline.gridding.calibration import fit, prior, smooth
-from sensorgrid.pipeline.gridding.groups import DIRECTION, EASTWARD, NORTHWARD, SPEED, WIND, Group, groups_of
+from sensorgrid.pipeline.gridding.groups import Group, groups_of
 from sensorgrid.pipeline.gridding.kernels import CHEAP, KERNELS, kernel_by_name
-from sensorgrid.pipeline.gridding.kernels.interface import Floats, Observations, Parameters, metres
+from sensorgrid.pipeline.gridding.kernels.interface import Floats, Observations, Parameters
+from sensorgrid.pipeline.gridding.measurements import Measurements
 from sensorgrid.pipeline.gridding.neighbours import CANDIDATES
 from sensorgrid.pipeline.gridding.regions import Regions, points_in_metres
-from sensorgrid.pipeline.gridding.tile import Recipe
+from sensorgrid.pipeline.gridding.tile import Recipe, last_vectors
 from sensorgrid.pipeline.lake import Lake
 from sensorgrid.pipeline.plan import HaloEntry, Plan, RecipeEntry
 from sensorgrid.pipeline.settings import GriddingSettings
@@ -96,26 +97,24 @@ def sample(flagged: DataFrame, grid: Grid, seen: Seen) -> pa.Table:
 
 def observations_of(rows: pa.Table, group: Group, grid: Grid) -> list[list[Observations]]:
     """For each output of a group, its observations in each tick of a sample: the last value of each sensor."""
-    rows = rows.filter(pc.is_in(rows["attribute"], pa.array(group.inputs)))
+    table = rows.filter(pc.is_in(rows["attribute"], pa.array(group.inputs)))
+    everything = Measurements(
+        np.unique(table["sensor"].to_numpy(), return_inverse=True)[1].astype(np.uint64),
+        table["time_us"].to_numpy(),
+        table["longitude"].to_numpy(),
+        table["latitude"].to_numpy(),
+        table["value"].to_numpy(),
+        pc.index_in(table["attribute"], pa.array(group.inputs)).to_numpy().astype(np.uint8),
+        np.ones(len(table), np.uint8),
+    )
+    ticks = table["tick"].to_numpy()
     per_output: list[list[Observations]] = [[] for _ in group.outputs]
-    for tick in sorted(set(rows["tick"].to_pylist())):
-        frame = rows.filter(pc.equal(rows["tick"], tick)).to_pandas()
-        frame = frame.sort_values(["sensor", "time_us", "value"], kind="stable")
-        if group.name == WIND:
-            table = frame.pivot_table(
-                index=["sensor", "time_us", "longitude", "latitude"], columns="attribute", values="value",
-                aggfunc="last",
-            ).reindex(columns=list(group.inputs)).reset_index()  # fmt: skip
-            speed, direction = table[group.inputs[SPEED]], np.radians(table[group.inputs[DIRECTION]])
-            u = table[group.inputs[EASTWARD]].fillna(-speed * np.sin(direction)).mask(speed == 0, 0.0)
-            v = table[group.inputs[NORTHWARD]].fillna(-speed * np.cos(direction)).mask(speed == 0, 0.0)
-            frame = table.assign(u=u, v=v).dropna(subset=["u", "v"])
-        last = frame.drop_duplicates("sensor", keep="last")
-        positions = metres(last["longitude"], last["latitude"], grid.coordinates)
-        age_s = ((tick + 1) * grid.tick * 1e6 - last["time_us"].to_numpy()) / 1e6
-        columns = ["u", "v"] if group.name == WIND else ["value"]
-        for output, column in zip(per_output, columns, strict=True):
-            output.append(Observations(positions, last[column].to_numpy(np.float64), age_s))
+    for tick in np.unique(ticks).tolist():
+        mine = everything.take(ticks == tick).canonical()
+        found = last_vectors(mine, np.arange(len(mine)), group)
+        end_us = (tick + 1) * round(grid.tick * 1e6)
+        for output, observations in zip(per_output, found.observations(mine, grid, end_us), strict=True):
+            output.append(observations)
     return per_output
 
 

@@ -20,18 +20,11 @@ from pyspark.sql import functions as F
 from sensorgrid.model.grid import Grid
 from sensorgrid.pipeline import inlet
 from sensorgrid.pipeline.gridding.book import Timing
-from sensorgrid.pipeline.schema import MEASUREMENT
+from sensorgrid.pipeline.schema import MEASUREMENT, MEASUREMENT_ARROW
 from sensorgrid.pipeline.settings import PipelineSettings
 
 CLOCK = "clock"
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_COLUMNS = pa.schema(
-    [
-        ("sensor", pa.string()), ("attribute", pa.string()), ("longitude", pa.float64()),
-        ("latitude", pa.float64()), ("event_time", pa.timestamp("us", tz="UTC")), ("value", pa.float64()),
-        ("unit", pa.string()), ("source", pa.string()), ("raw", pa.string()), ("reason", pa.string()),
-    ]
-)  # fmt: skip
 
 
 @dataclass
@@ -101,7 +94,7 @@ class Replayed:
             os.utime(path)  # the stream reads files in the order of their times
             path.rename(arriving / f"{step:012d}-{number:04d}.parquet")
         now = _EPOCH + timedelta(microseconds=(step + 1) * self._tick_us)
-        row = dict.fromkeys(_COLUMNS.names) | {"attribute": CLOCK, "event_time": now}
+        row = dict.fromkeys(MEASUREMENT_ARROW.names) | {"attribute": CLOCK, "event_time": now}
         hidden = arriving / f".{step:012d}"
-        pq.write_table(pa.Table.from_pylist([row], schema=_COLUMNS), hidden)
+        pq.write_table(pa.Table.from_pylist([row], schema=MEASUREMENT_ARROW), hidden)
         hidden.rename(arriving / f"{step:012d}-clock.parquet")

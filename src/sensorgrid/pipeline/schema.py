@@ -5,6 +5,7 @@ measurements, one row per value; quality control adds a flag. Every row has a `r
 that could not be read stays a row, with a reason and without a value, until it lies in the dead letters.
 """
 
+from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import (
     ByteType,
     DoubleType,
@@ -47,6 +48,10 @@ FLAGGED = StructType(
         StructField("test", StringType()),  # the test that set a flag other than 1 or 2
     ]
 )
+
+RECORD_ARROW = to_arrow_schema(RECORD, timezone="UTC")
+MEASUREMENT_ARROW = to_arrow_schema(MEASUREMENT, timezone="UTC")
+"""The same in Arrow's words, for rows that are made or read outside of Spark."""
 
 RAW_BYTES_MAX = 1 << 20
 """A longer record is a dead letter; a dead letter keeps this many bytes at most (see `LETTER_BYTES_MAX`)."""

@@ -184,11 +184,11 @@ def write_task(
     def write_letters() -> None:
         if letters:
             table = pa.concat_tables(letters)
+            year = pc.fill_null(pc.year(table["event_time"]), 0)
+            near = pc.and_(pc.greater_equal(year, 1900), pc.less(year, 2100))
+            # Dates beyond are mistakes, not folders.
             day = pc.strftime(table["event_time"], "%Y-%m-%d")
-            near = pc.and_(
-                pc.greater(day, "1900"), pc.less(day, "2100")
-            )  # dates beyond are mistakes, not folders
-            day = pc.if_else(pc.fill_null(near, False), day, datetime.now(UTC).date().isoformat())
+            day = pc.if_else(near, day, datetime.now(UTC).date().isoformat())
             name = task + 100_000 * len(written)
             job.lake.write("letters", table.append_column("day", day), ("day",), job.writer, batch, name)
             written.append(len(table))

@@ -101,6 +101,8 @@ class World:
         self.lake: dict[tuple[int, int], dict[int, tuple[int, Values | None]]] = {}
         """by attribute and region: tick, revision and values, as the pipeline wrote them"""
         self.replies: dict[tuple[PeerId, QueryId], list[Reply]] = {}
+        self.replied: dict[tuple[PeerId, QueryId], Instant] = {}
+        """when a client last heard of its query"""
         self.on_deliver: Callable[[PeerId, Deliver], None] | None = None
         self.on_send: Callable[[PeerId, PeerId, messages.Any], None] | None = None
         self.events = 0
@@ -142,9 +144,14 @@ class World:
 
     def _assign_one(self, peer: PeerId) -> Callable[[], None]:
         def tell() -> None:
-            links = tuple(other for other in self._make if other != peer)
-            owns = any(r.owner == peer for r in self.regions.values())
-            view = view_of(peer, self.regions.values(), self.grid, () if owns else links[:2])
+            owners = sorted({r.owner for r in self.regions.values()})
+            # A relay without a region is told of two brokers that have one.
+            links = (
+                []
+                if peer in owners
+                else [owners[(peer + i) % len(owners)] for i in range(min(2, len(owners)))]
+            )
+            view = view_of(peer, self.regions.values(), self.grid, links)
             self.feed(peer, view)
 
         return tell
@@ -310,9 +317,10 @@ class World:
     # -- effects
 
     def _apply(self, me: PeerId, effect: Effect) -> None:
+        if type(effect) is Send:  # by far the most frequent
+            self._send(me, effect.peer, effect.message)
+            return
         match effect:
-            case Send(peer, message):
-                self._send(me, peer, message)
             case Connect(peer):
                 self._dial(me, peer)
             case Disconnect(peer):
@@ -322,6 +330,7 @@ class World:
                     self.on_deliver(me, effect)
             case Reply(query):
                 self.replies.setdefault((me, query), []).append(effect)
+                self.replied[me, query] = self.now
             case Recall(attribute, cell, epoch):
                 self._recall(me, attribute, cell, epoch)
 

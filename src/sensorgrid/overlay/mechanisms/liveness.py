@@ -24,9 +24,17 @@ class Liveness:
         self.broken: list[PeerId] = []
         """connections that this broker gives up: the broker tells the other mechanisms"""
         self._due: Instant | None = None
+        self.kept: dict[PeerId, None] = {}
+        """peers that want their connection to stay open"""
+        self._quiet: dict[PeerId, Instant] = {}
+        """connections without a stream, and since when"""
 
     def alive(self, peer: PeerId, message: Alive) -> None:
-        """Hearing it was all."""
+        """Hearing it was all, but for whether the peer wants to keep the connection."""
+        if message.keep:
+            self.kept[peer] = None
+        else:
+            self.kept.pop(peer, None)
 
     def settle(self) -> bool:
         """Dial neighbours that are not connected; the one with the smaller number dials."""
@@ -41,6 +49,8 @@ class Liveness:
 
     def peer_down(self, peer: PeerId) -> None:
         """Dialled again at the next beat."""
+        self._quiet.pop(peer, None)
+        self.kept.pop(peer, None)
 
     def next_wakeup(self) -> Instant | None:
         """The next beat."""
@@ -57,15 +67,20 @@ class Liveness:
         for peer, heard in list(state.links.up.items()):
             if alive_s is not None and state.now - heard > SILENCES * alive_s:
                 self.broken.append(peer)
-            elif peer not in state.peers and self._idle(peer) and state.now - heard > state.settings.idle_s:
+                continue
+            if peer in state.peers or peer in self.kept or not self._idle(peer):
+                self._quiet.pop(peer, None)
+            elif state.now - self._quiet.setdefault(peer, state.now) > state.settings.idle_s:
+                del self._quiet[peer]
                 state.links.close(peer)
-            elif alive_s is not None:
-                state.send(peer, Alive())
+                continue
+            if alive_s is not None:
+                state.send(peer, Alive(peer in state.peers))
 
     def _dial(self) -> None:
         for peer in self.state.peers:
             if self.state.me < peer and peer not in self.state.links.up:
-                self.state.send(peer, Alive())
+                self.state.send(peer, Alive(True))
 
     def _idle(self, peer: PeerId) -> bool:
         state = self.state

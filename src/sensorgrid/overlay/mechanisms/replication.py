@@ -13,6 +13,7 @@ from typing import Any
 
 from sensorgrid.index.codes import prefixes
 from sensorgrid.model.ids import Instant, PeerId
+from sensorgrid.overlay.events import Advised
 from sensorgrid.overlay.messages import Answer, Moving, Offer, Redirect
 from sensorgrid.overlay.outlets import Entry, Supply
 from sensorgrid.overlay.policies.interface import Holding, Policy, Proposal, View
@@ -35,6 +36,8 @@ class Move:
     load: int
     """points per period that would move"""
     due: Instant
+    advised: bool = False
+    """an operator's wish: it need not pay, and brokers' streams move too"""
 
 
 class Replication:
@@ -86,6 +89,11 @@ class Replication:
                 request.due = state.now
         return False
 
+    def advised(self, event: Advised) -> None:
+        """Do what an operator wants, if nothing else is under way."""
+        if self.move is None and event.target != self.state.me:
+            self._begin(Proposal(event.attribute, event.cell, event.target), advised=True)
+
     def _looks_ahead(self) -> bool:
         """Whether the broker is so full that its policy wants to act before requests have to wait."""
         share, outlets = self.policy.foresees, self.state.outlets
@@ -102,7 +110,7 @@ class Replication:
         outlets = self.state.outlets
         return sum(w.size for w in self.state.waiting.values()) - outlets.free - outlets.leaving
 
-    def _begin(self, proposal: Proposal) -> None:
+    def _begin(self, proposal: Proposal, advised: bool = False) -> None:
         state = self.state
         self._number += 1
         source = None
@@ -110,10 +118,12 @@ class Replication:
             supply = state.outlets.supplies[proposal.attribute][proposal.cell]
             assert supply.piece is not None, f"{proposal} of an owned region"
             source = None if supply.piece.feed is None else supply.piece.feed.peer
-        load = sum(points for _, points in self._movable(proposal))
+        load = sum(points for _, points in self._movable(proposal, advised))
         if proposal.points is not None:
             load = min(load, proposal.points)
-        self.move = Move(self._number, proposal, load, state.now + state.settings.patience_s)
+        if not load:
+            return
+        self.move = Move(self._number, proposal, load, state.now + state.settings.patience_s, advised)
         state.send(proposal.target, Offer(self._number, proposal.attribute, proposal.cell, load, source))
 
     def answered(self, peer: PeerId, message: Answer) -> None:
@@ -127,7 +137,7 @@ class Replication:
         if message.load < move.load:
             # That is all it has: better than what was last heard of it.
             state.free_of[peer] = (state.free_of.get(peer, (0, 0))[0], message.load)
-        chosen = self._choose(proposal, message.load)
+        chosen = self._choose(move, message.load)
         state.send(peer, Moving(message.number, sum(points for _, points in chosen)))
         if not chosen:
             self._decline(proposal)
@@ -153,25 +163,31 @@ class Replication:
             state.send(receiver, Redirect(generation, tuple(cells), proposal.target))
         self._going.append((state.now + state.settings.reservation_s, proposal, going))
 
-    def _movable(self, proposal: Proposal) -> list[tuple[Entry, int]]:
+    def _movable(self, proposal: Proposal, brokers: bool = False) -> list[tuple[Entry, int]]:
         """Entries that the proposal is about and that sit still, with their points in its cell."""
         outlets, cell = self.state.outlets, proposal.cell
         at = outlets.at.get(proposal.attribute, {})
         if proposal.passes:
             supply = outlets.supplies.get(proposal.attribute, {}).get(cell)
             entries = [] if supply is None else list(supply.entries.values())
-            return [(e, e.size) for e in entries] if all(e.granted and e.going is None for e in entries) else []
-        found = [(e, e.size) for e in outlets.inside(proposal.attribute, cell) if _sits(e)]
+            ready = all(e.granted and e.going is None and not e.stays for e in entries)
+            return [(e, e.size) for e in entries] if ready else []
+        found = [
+            (e, e.size)
+            for e in outlets.inside(proposal.attribute, cell)
+            if _sits(e, brokers) and e.peer != proposal.target
+        ]
         if proposal.cuts:
             larger = [e for code in prefixes(cell >> 1) for e in at.get(code, {}).values() if _sits(e)]
             shares = ((e, outlets.loads.share(e, cell)) for e in larger)
             found += [(e, points) for e, points in shares if points]
         return found
 
-    def _choose(self, proposal: Proposal, room: int) -> list[tuple[Entry, int]]:
+    def _choose(self, move: Move, room: int) -> list[tuple[Entry, int]]:
         """The largest first, as many as wanted and as fit; for a new replica at least two, and more than it
         costs (rule 11)."""
-        movable = self._movable(proposal)
+        proposal = move.proposal
+        movable = self._movable(proposal, move.advised)
         everything = sum(points for _, points in movable)
         if (proposal.whole or proposal.passes) and everything > room:
             return []
@@ -181,7 +197,8 @@ class Replication:
         # Whole entries before those that have to be cut, if not all go.
         down = proposal.cell.bit_length()
         for entry, points in sorted(
-            movable, key=lambda m: (m[0].cell.bit_length() < down, -m[1], m[0].peer, m[0].generation, m[0].cell)
+            movable,
+            key=lambda m: (m[0].cell.bit_length() < down, -m[1], m[0].peer, m[0].generation, m[0].cell),
         ):
             if total >= enough:
                 break
@@ -191,7 +208,7 @@ class Replication:
         if proposal.passes or proposal.target in self.state.carriers_of(proposal.attribute, proposal.cell):
             return chosen
         size = self.state.grid.points_per_period >> (down - 1)
-        return chosen if len(chosen) >= 2 and total > size else []
+        return chosen if len(chosen) >= 2 and (move.advised or total > size) else []
 
     def _decline(self, proposal: Proposal) -> None:
         """Not again soon, unless the target's budget changes."""
@@ -344,6 +361,6 @@ class Replication:
             self._retry_at = None
 
 
-def _sits(entry: Entry) -> bool:
-    """Whether an entry is a client's that is fed and not on its way elsewhere."""
-    return entry.granted and entry.clip is not None and entry.going is None
+def _sits(entry: Entry, brokers: bool = False) -> bool:
+    """Whether an entry is a client's (or also a broker's) that is fed, can move and is not on its way elsewhere."""
+    return entry.granted and (brokers or entry.clip is not None) and entry.going is None and not entry.stays

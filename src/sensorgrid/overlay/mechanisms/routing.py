@@ -14,13 +14,13 @@ from typing import Any
 from sensorgrid.index.codes import contains, prefixes
 from sensorgrid.model.ids import Instant, PeerId, is_broker
 from sensorgrid.overlay.events import Assigned
-from sensorgrid.overlay.geography import box_of, distance, middle_of
+from sensorgrid.overlay.geography import box_of, distance
 from sensorgrid.overlay.messages import Ask, Find, Found, Located
 from sensorgrid.overlay.state import State
 
 HOPS_MAX = 64
-KNOWN_MAX = 65_536
-"""cells whose next hop is remembered"""
+HOPS_KNOWN_MAX = 65_536
+"""next hops that are remembered"""
 
 
 class Routing:
@@ -30,10 +30,10 @@ class Routing:
         self.state = state
         self.forwards = forwards
         """whether those who carry a cell feed it, while they have room"""
+        self._above: dict[int, set[int]] = {}
+        """by attribute: cells in which a known region lies, smaller than they are"""
         self._hops: dict[tuple[int, int], PeerId | None] = {}
-        """by attribute and cell: the neighbour nearest to it, if nearer than this broker"""
-        self._borders: dict[int, set[int]] = {}
-        """by attribute: cells that hold a known region smaller than themselves"""
+        """where a cell is sent on to, until regions change"""
         self.handlers: dict[type, Callable[[PeerId, Any], None]] = {
             Ask: self.asked,
             Find: self.find,
@@ -51,8 +51,8 @@ class Routing:
         for attribute, boxes in state.boxes.items():
             state.neighbours[attribute] = tuple(sorted(peer for peer in boxes if peer != state.me))
         self._hops.clear()
-        self._borders = {
-            attribute: {code for cell in regions for code in prefixes(cell >> 1)}
+        self._above = {
+            attribute: {above for code in regions for above in prefixes(code >> 1)}
             for attribute, regions in state.regions.items()
         }
         known = {peer for peers in state.neighbours.values() for peer in peers}
@@ -163,34 +163,29 @@ class Routing:
 
     def _splits(self, attribute: int, cell: int) -> bool:
         """Whether a known region lies inside the cell, smaller than it."""
-        return cell in self._borders.get(attribute, ())
+        return cell in self._above.get(attribute, ())
 
     def _next_hop(self, attribute: int, cell: int, trail: tuple[PeerId, ...]) -> PeerId | None:
         """The neighbour nearest to the middle of the cell, if it is nearer than this broker."""
+        state = self.state
         if len(trail) >= HOPS_MAX:
             return None
-        key = (attribute, cell)
-        if key not in self._hops:
-            if len(self._hops) >= KNOWN_MAX:
-                self._hops.clear()
-            self._hops[key] = self._nearest(attribute, cell)
-        target = self._hops[key]
-        if target is None and self.state.me not in self.state.boxes.get(attribute, ()):
-            # A relay without a region: any neighbour knows more.
-            target = next((peer for peer in self.state.peers if peer not in trail), None)
-        return target
-
-    def _nearest(self, attribute: int, cell: int) -> PeerId | None:
-        state = self.state
+        if (attribute, cell) in self._hops:
+            return self._hops[attribute, cell]
         boxes = state.boxes.get(attribute, {})
         mine = boxes.get(state.me)
-        x, y = middle_of(box_of(state.grid, cell))
+        x, y = state.middle(cell)
         best = distance(state.grid, mine, x, y) if mine else float("inf")
         target: PeerId | None = None
         for peer in state.neighbours.get(attribute, ()):
             far = distance(state.grid, boxes[peer], x, y)
             if far < best:
                 best, target = far, peer
+        if target is None and not mine:  # a relay without a region: any neighbour knows more
+            return next((peer for peer in state.peers if peer not in trail), None)
+        if len(self._hops) >= HOPS_KNOWN_MAX:
+            self._hops.clear()
+        self._hops[attribute, cell] = target
         return target
 
     def _answer(

@@ -16,11 +16,12 @@ from sensorgrid.model.ids import Instant, PeerId, is_broker
 from sensorgrid.overlay.events import Assigned, Published, Recall, Recalled, Region
 from sensorgrid.overlay.geography import box_of
 from sensorgrid.overlay.intake import Intake, Piece
-from sensorgrid.overlay.messages import Feed, Grant, Leave, Path, Redirect, Refuse, Want
+from sensorgrid.overlay.messages import NO_ROOM, Feed, Grant, Leave, Path, Redirect, Refuse, Want
 from sensorgrid.overlay.outlets import Entry, Supply
 from sensorgrid.overlay.state import Reservation, State, Waiting
 
-NO_ROOM = "no bandwidth left"
+ELSEWHERE_MAX = 4
+"""carriers that a refusal names"""
 
 
 class Streams:
@@ -29,6 +30,7 @@ class Streams:
     def __init__(self, state: State) -> None:
         self.state = state
         self.me = state.me
+        self.roams = True
         state.intake = self.intake = Intake(self, state.settings)
         self.handlers: dict[type, Callable[[PeerId, Any], None]] = {
             Want: self.wanted,
@@ -91,12 +93,19 @@ class Streams:
         key = (peer, want.generation, request.cell)
         supply = outlets.supply_for(attribute, request.cell)
         reservation = self._reservation(want, request.cell)
-        if supply is None and reservation is None and outlets.has_below(attribute, request.cell):
+        if (
+            supply is None
+            and (reservation is None or self._owns_below(attribute, reservation.cell))
+            and outlets.has_below(attribute, request.cell)
+        ):
             here, missing = outlets.available(attribute, request.cell)
             self._refuse(peer, want.generation, request.cell, "cut", (), tuple(sorted(here + missing)))
             return
         if supply is not None and self._too_old(supply, request.start):
-            self._refuse(peer, want.generation, request.cell, "too old")
+            if want.stays and supply.head is not None and self._reach_back(supply, request.start):
+                state.waiting[key] = request
+            else:
+                self._refuse(peer, want.generation, request.cell, "too old")
             return
         if not self._make_room(request, reservation):
             if want.clip is None or len(state.waiting) >= state.settings.waiting_max:
@@ -115,6 +124,7 @@ class Streams:
         entry = Entry(
             peer, want.generation, attribute, request.cell, request.size, request.start, want.clip, want.until
         )
+        entry.stays = want.stays
         outlets.add(entry, supply)
         if supply.path is not None:
             self._start(entry, supply)
@@ -155,7 +165,9 @@ class Streams:
         """Receivers of the cell who can take it from the asking broker instead: those already on their way
         there, then the relay that sent it here, then the largest."""
         attribute, peer, via = request.want.attribute, request.peer, request.want.via
-        inside = [e for e in self.state.outlets.inside(attribute, request.cell) if e.peer != peer]
+        inside = [
+            e for e in self.state.outlets.inside(attribute, request.cell) if e.peer != peer and not e.stays
+        ]
         inside.sort(key=lambda e: (e.going != peer, e.peer != via, -e.size, e.peer, e.generation, e.cell))
         chosen, freed = [], 0
         for entry in inside:
@@ -166,12 +178,19 @@ class Streams:
         return chosen if freed >= missing else []
 
     def _elsewhere(self, request: Waiting) -> tuple[PeerId, ...]:
-        """Brokers that carry the cell, those with most room first."""
-        free = self.state.free_of
-        carriers = self.state.carriers_of(request.want.attribute, request.cell)
-        return tuple(
-            sorted((c for c in carriers if c != request.peer), key=lambda c: (-free.get(c, (0, 0))[1], c))
-        )[:4]
+        """Brokers that carry the cell: those it is passed on to, most room first, then those it comes from.
+
+        Without the second kind a full relay in front of an owner with room would shut its receivers out.
+        """
+        outlets, free, attribute = self.state.outlets, self.state.free_of, request.want.attribute
+        carriers = sorted(
+            self.state.carriers_of(attribute, request.cell),
+            key=lambda peer: (-free.get(peer, (0, 0))[1], peer),
+        )
+        supply = outlets.supply_for(attribute, request.cell)
+        path = () if supply is None or supply.path is None else supply.path[-2::-1]
+        named = dict.fromkeys((*carriers[:ELSEWHERE_MAX], *path))
+        return tuple(peer for peer in named if peer != request.peer)
 
     # -- supplies
 
@@ -180,7 +199,9 @@ class Streams:
     ) -> Supply:
         """Take a cell from another broker: the whole delegated one where this is a delegation."""
         state = self.state
-        cell = request.cell if reservation is None else reservation.cell
+        cell = request.cell
+        if reservation is not None and not self._owns_below(attribute, reservation.cell):
+            cell = reservation.cell
         absorbed = self._absorb(attribute, cell)
         supply = Supply(attribute, cell, state.now)
         first = min((entry.next for entry in absorbed), default=request.start)
@@ -201,6 +222,9 @@ class Streams:
             self._grant(entry, None)
         return supply
 
+    def _owns_below(self, attribute: int, cell: int) -> bool:
+        return any(s.owned and contains(cell, s.cell) for s in self.state.outlets.supplies[attribute].values())
+
     def _absorb(self, attribute: int, cell: int) -> list[Entry]:
         """Give up what this broker takes of a cell part by part; the entries of the parts."""
         outlets = self.state.outlets
@@ -211,14 +235,34 @@ class Streams:
         for part in parts:
             if part.piece is not None:
                 self.intake.drop([part.piece])
+            self._forget_past(part)
             outlets.drop_supply(part)
         return entries
+
+    def _reach_back(self, supply: Supply, start: int) -> bool:
+        """Fetch older ticks for a receiver that cannot ask the owner itself; the shared stream goes on."""
+        assert supply.head is not None
+        assert supply.start is not None
+        if start < supply.head - self.state.settings.ring_ticks:
+            return False
+        if supply.past is None:
+            size = self.state.grid.points_per_period >> (supply.cell.bit_length() - 1)
+            supply.past = Piece(supply, supply.attribute, supply.cell, size, start, None, supply.start)
+            self.intake.seek([supply.past], owner=True)
+        return supply.past.begin <= start
+
+    def _forget_past(self, supply: Supply) -> None:
+        if supply.past is not None:
+            self.intake.drop([supply.past])
+            supply.past = None
+            self._freed = True
 
     def _remove(self, entry: Entry, keep: bool = False) -> None:
         supply = self.state.outlets.remove(entry)
         self._freed = True
         if not supply.entries and supply.piece is not None and not keep:
             self.intake.drop([supply.piece])
+            self._forget_past(supply)
             self.state.outlets.drop_supply(supply)
 
     def _start(self, entry: Entry, supply: Supply) -> None:
@@ -250,7 +294,14 @@ class Streams:
         """A tick from a provider: on to the receivers."""
         supply = piece.owner
         assert isinstance(supply, Supply)
-        self._forward(supply, tick, revision, slabs)
+        if piece is not supply.past:
+            self._forward(supply, tick, revision, slabs)
+            return
+        supply.ring.setdefault(tick, (revision, slabs))
+        if piece.until is not None and piece.next >= piece.until:
+            assert supply.start is not None
+            supply.start = min(supply.start, piece.begin)
+            self._forget_past(supply)
 
     def published(self, event: Published) -> None:
         """A tick from the pipeline, for a region of this broker; each (tick, revision) counts once."""
@@ -309,8 +360,8 @@ class Streams:
         """A supply has another path: tell its receivers, and start those who waited for it."""
         supply = piece.owner
         assert isinstance(supply, Supply)
-        path = None if piece.path is None else (*piece.path, self.me)
-        self._repath(supply, path)
+        if piece is not supply.past:
+            self._repath(supply, None if piece.path is None else (*piece.path, self.me))
 
     def _repath(self, supply: Supply, path: Path | None) -> None:
         if path == supply.path:
@@ -326,6 +377,9 @@ class Streams:
         """Nobody feeds a supply: its receivers have to look for themselves."""
         supply = piece.owner
         assert isinstance(supply, Supply)
+        if piece is supply.past:
+            self._forget_past(supply)
+            return
         for entry in list(supply.entries.values()):
             self._refuse(entry.peer, entry.generation, entry.cell, f"no provider: {reason}")
             self._remove(entry)
@@ -367,10 +421,10 @@ class Streams:
         supply = Supply(region.attribute, region.cell, self.state.now)
         supply.epoch = region.epoch
         outlets.add_supply(supply)
-        for (
-            entry
-        ) in entries:  # a relay's ring is not the truth: they go on when the lake has been read (rule 8)
-            entry.granted = False
+        for entry in entries:
+            entry.granted = (
+                False  # a relay's ring is not the truth: it goes on when the lake was read (rule 8)
+            )
             outlets.add(entry, supply)
             self._grant(entry, None)
         self.state.effects.append(Recall(region.attribute, region.cell, region.epoch))
@@ -394,15 +448,18 @@ class Streams:
             attribute, cell, provider = state.located.pop(0)
             supply = state.outlets.supply_for(attribute, cell)
             busy = True
-            if supply is None or supply.piece is None or supply.piece.trial is not None:
+            if supply is None or supply.piece is None:
                 continue
-            if supply.cell != cell:
-                self._cut_at(supply, cell)
-                continue
-            if provider is None or provider == self.me:
-                self.intake.unlocated(supply.piece)
-            elif supply.piece.feed is None or supply.piece.feed.peer != provider:
-                self.intake.ask([supply.piece], provider)
+            for piece in [
+                p for p in (supply.piece, supply.past) if p is not None and p.feed is None and p.trial is None
+            ]:
+                if supply.cell != cell:
+                    self._cut_at(supply, cell)
+                    break
+                if provider is None or provider == self.me:
+                    self.intake.unlocated(piece)
+                else:
+                    self.intake.ask([piece], provider)
         if self._freed:
             self._freed = False
             for key, request in list(state.waiting.items()):
@@ -424,6 +481,8 @@ class Streams:
 
     def flush(self) -> None:
         """Send grants and refusals, many cells in a message."""
+        if not self._grants and not self._refusals:
+            return
         grants: dict[tuple[PeerId, int, Path | None], list[int]] = {}
         for (peer, generation, cell), path in self._grants.items():
             grants.setdefault((peer, generation, path), []).append(cell)

@@ -77,11 +77,11 @@ def fit(ticks: Sequence[Observations], start: Parameters) -> Parameters:
     if not ticks:
         return start
     rough = _rough(ticks, start)
-    ticks = [_without(tick, reject_outliers(tick, rough)) for tick in ticks]
+    ticks = [tick.without(reject_outliers(tick, rough)) for tick in ticks]
     if min(len(tick) for tick in ticks) < OBSERVATIONS_MIN:
         return start
     first = _fitted(ticks, rough, TARGETS // 2)
-    ticks = [_without(tick, reject_outliers(tick, first)) for tick in ticks]
+    ticks = [tick.without(reject_outliers(tick, first)) for tick in ticks]
     if min(len(tick) for tick in ticks) < OBSERVATIONS_MIN:
         return start
     return _fitted(ticks, first, TARGETS)
@@ -110,11 +110,6 @@ def smooth(old: Parameters, new: Parameters, weight: float) -> Parameters:
         error_scale=scale(old.error_scale, new.error_scale),
         local=level(old.local, new.local),
     )
-
-
-def _without(tick: Observations, rejected: npt.NDArray[np.bool_]) -> Observations:
-    keep = ~rejected
-    return Observations(tick.positions[keep], tick.values[keep], tick.age_s[keep])
 
 
 @dataclass(frozen=True, slots=True)

@@ -69,13 +69,14 @@ def reject_outliers(observations: Observations, parameters: Parameters) -> Bools
     badness = np.zeros(count)
     heard = np.flatnonzero(~_agreeing(observations.values, used, noise))
     for _ in range(ROUNDS):
-        badness[heard] = _confirmed_badness(observations, noise, heard, used[heard], rejected, parameters)
+        badness[heard] = _confirmed_badness(observations, noise, heard, used[heard], parameters)
         suspects = np.flatnonzero(badness > TOLERANCE)
         if not len(suspects):
             break
         nearby = _others(tree, suspects, min(CANDIDATES, count - 1))
         worst = suspects[badness[suspects] >= badness[nearby].max(axis=1)]
         rejected[worst], badness[worst] = True, 0.0
+        noise[worst] = (_IGNORED * parameters.sill) ** 2
         # Only whose own neighbours have gone is heard again: for all others nothing has changed.
         heard = np.flatnonzero(rejected[used].any(axis=1) & ~rejected)
         if not len(heard):
@@ -110,41 +111,30 @@ def _unrejected(others: Indices, rejected: Bools) -> Indices:
 
 
 def _confirmed_badness(
-    observations: Observations,
-    noise: Floats,
-    targets: Indices,
-    used: Indices,
-    rejected: Bools,
-    parameters: Parameters,
+    observations: Observations, noise: Floats, targets: Indices, used: Indices, parameters: Parameters
 ) -> Floats:
     """Expected errors between each target and its estimate; that of the kindest leave-out if above tolerance."""
     badness = np.empty(len(targets))
     for start in range(0, len(targets), _CHUNK):
         part = slice(start, start + _CHUNK)
-        badness[part] = _badness(observations, noise, targets[part], used[part], rejected, parameters)
+        badness[part] = _badness(observations, noise, targets[part], used[part], parameters)
     suspects = np.flatnonzero(badness > TOLERANCE)
     kept = used.shape[1] - 1
     for start in range(0, len(suspects), _CHUNK // USED):
         some = suspects[start : start + _CHUNK // USED]
         without = np.array([[j for j in range(kept + 1) if j != i] for i in range(kept + 1)])
         fewer = used[some][:, without].reshape(-1, kept)
-        again = _badness(observations, noise, np.repeat(targets[some], kept + 1), fewer, rejected, parameters)
+        again = _badness(observations, noise, np.repeat(targets[some], kept + 1), fewer, parameters)
         badness[some] = np.minimum(badness[some], again.reshape(-1, kept + 1).min(axis=1))
     return badness
 
 
 def _badness(
-    observations: Observations,
-    noise: Floats,
-    targets: Indices,
-    used: Indices,
-    rejected: Bools,
-    parameters: Parameters,
+    observations: Observations, noise: Floats, targets: Indices, used: Indices, parameters: Parameters
 ) -> Floats:
     places = observations.positions[used]
-    distrust = np.where(rejected[used], (_IGNORED * parameters.sill) ** 2, noise[used])
     between = covariance(separation(places[:, :, None], places[:, None, :]), parameters)
-    systems = solve(between, distrust, observations.values[used], parameters)
+    systems = solve(between, noise[used], observations.values[used], parameters)
     towards = covariance(separation(places, observations.positions[targets][:, None, :]), parameters)
     expected, variance = plain(systems, np.arange(len(targets)), towards, parameters)
     # Calm neighbours narrow what is expected; restless ones do not widen it, or two bad ones would cover up

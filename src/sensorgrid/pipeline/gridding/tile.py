@@ -20,7 +20,7 @@ from sensorgrid.pipeline.gridding.kernels.interface import Floats, Observations,
 from sensorgrid.pipeline.gridding.measurements import Measurements
 from sensorgrid.pipeline.gridding.neighbours import reject_outliers
 from sensorgrid.pipeline.gridding.regions import points_in_metres
-from sensorgrid.pipeline.gridding.series import NEIGHBOUR, UNPAIRED, Bools, Checked, Ints
+from sensorgrid.pipeline.gridding.series import NEIGHBOUR, UNPAIRED, Checked, Ints
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +69,7 @@ class RegionGrid:
 
 
 @dataclass(frozen=True, slots=True)
-class _Vectors:
+class Vectors:
     """At most one observation per sensor: where, when, one column of values per output, and from which rows."""
 
     at: Ints
@@ -77,6 +77,14 @@ class _Vectors:
     values: tuple[Floats, ...]
     rows: tuple[Ints, ...]
     """the rows that it was made of, one column per part"""
+    unpaired: Ints
+    """rows that lack the other part"""
+
+    def observations(self, rows: Measurements, grid: Grid, end_us: int) -> list[Observations]:
+        """As kernels want them, one for each output, at the end of a tick."""
+        positions = metres(rows.x[self.at], rows.y[self.at], grid.coordinates)
+        age_s = (end_us - rows.time_us[self.at]) / 1e6
+        return [Observations(positions, values, age_s) for values in self.values]
 
 
 def grid_region(
@@ -87,10 +95,9 @@ def grid_region(
     end_us = (tick + 1) * tick_us
     rows, test = checked.rows, np.where(checked.bad_at(end_us), checked.test, 0).astype(np.uint8)
     usable = (test == 0) & (rows.time_us < end_us) & (rows.time_us >= end_us - round(max_age_s * 1e6))
-    found = _wind(rows, usable, test) if group.name == WIND else _scalar(rows, usable)
-    positions = metres(rows.x[found.at], rows.y[found.at], grid.coordinates)
-    age_s = (end_us - rows.time_us[found.at]) / 1e6
-    every = [Observations(positions, values, age_s) for values in found.values]
+    found = last_vectors(rows, np.flatnonzero(usable), group)
+    test[found.unpaired] = UNPAIRED
+    every = found.observations(rows, grid, end_us)
     rejected = np.zeros(len(found.at), bool)
     for observations, parameters in zip(every, recipe.parameters, strict=True):
         rejected |= reject_outliers(observations, parameters)
@@ -99,7 +106,7 @@ def grid_region(
     kernel, points = kernel_by_name(recipe.kernel), points_in_metres(grid, region)
     tiles = []
     for attribute, observations, parameters in zip(group.outputs, every, recipe.parameters, strict=True):
-        good = Observations(positions[~rejected], observations.values[~rejected], age_s[~rejected])
+        good = observations.without(rejected)
         field = kernel(good, points, parameters)
         tiles.append(
             Tile(
@@ -111,17 +118,19 @@ def grid_region(
     return RegionGrid(tuple(tiles), rows.take(own), test[own])
 
 
-def _scalar(rows: Measurements, usable: Bools) -> _Vectors:
-    at = _last_of_each(rows.sensor, np.flatnonzero(usable))
-    return _Vectors(at, (rows.value[at],), (at,))
+def last_vectors(rows: Measurements, good: Ints, group: Group) -> Vectors:
+    """Of rows in canonical order, the last of each sensor among the good ones; as components, if it is wind."""
+    if group.name == WIND:
+        return _wind(rows, good)
+    at = _last_of_each(rows.sensor, good)
+    return Vectors(at, (rows.value[at],), (at,), unpaired=at[:0])
 
 
-def _wind(rows: Measurements, usable: Bools, test: npt.NDArray[np.uint8]) -> _Vectors:
+def _wind(rows: Measurements, good: Ints) -> Vectors:
     """Speed and direction, or both components, of the same sensor and moment; others are unpaired.
 
     A calm has no direction and needs none. A wind without a direction (variable) is not a vector.
     """
-    good = np.flatnonzero(usable)
     speed, direction, east, north = (
         good[rows.code[good] == code] for code in (SPEED, DIRECTION, EASTWARD, NORTHWARD)
     )
@@ -130,7 +139,6 @@ def _wind(rows: Measurements, usable: Bools, test: npt.NDArray[np.uint8]) -> _Ve
     _, calm_direction = _pairs(rows, calm, direction)
     easts, norths = _pairs(rows, east, north)
     alone = np.setdiff1d(good, np.concatenate([calm, calm_direction, blowing, its_direction, easts, norths]))
-    test[alone] = UNPAIRED
     towards = np.radians(rows.value[its_direction])
     at = np.concatenate([blowing, calm, easts])
     zero, none = np.zeros(len(calm)), np.full(len(calm), -1)
@@ -139,7 +147,7 @@ def _wind(rows: Measurements, usable: Bools, test: npt.NDArray[np.uint8]) -> _Ve
     other = np.concatenate([its_direction, none, norths])
     order = np.lexsort((at, rows.time_us[at], rows.sensor[at]))
     last = order[_last_of_each(rows.sensor[at][order], np.arange(len(at)))]
-    return _Vectors(at[last], (u[last], v[last]), (at[last], other[last]))
+    return Vectors(at[last], (u[last], v[last]), (at[last], other[last]), unpaired=alone)
 
 
 def _last_of_each(sensor: npt.NDArray[np.uint64], which: Ints) -> Ints:

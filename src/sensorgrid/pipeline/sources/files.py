@@ -23,11 +23,17 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
-from pyspark.sql.pandas.types import to_arrow_schema
 
 from sensorgrid.model.errors import SensorGridError
 from sensorgrid.pipeline.ingest import parse
-from sensorgrid.pipeline.schema import LETTER_BYTES_MAX, MEASUREMENT, RAW_BYTES_MAX, RECORD
+from sensorgrid.pipeline.schema import (
+    LETTER_BYTES_MAX,
+    MEASUREMENT,
+    MEASUREMENT_ARROW,
+    RAW_BYTES_MAX,
+    RECORD,
+    RECORD_ARROW,
+)
 from sensorgrid.pipeline.sources.blocks import decompressed, open_path
 from sensorgrid.pipeline.sources.declaration import Mapping
 from sensorgrid.pipeline.sources.stations import Stations, locate
@@ -38,15 +44,6 @@ ROWS_PER_BATCH = 10_000
 """Rows of Parquet that are texts at once."""
 ROWS_PER_PIECE = 50_000
 """Rows of our own layout at once."""
-_ARROW = pa.schema(
-    [
-        pa.field("source", pa.string(), nullable=False),
-        pa.field("topic", pa.string()),
-        pa.field("text", pa.string()),
-        pa.field("reason", pa.string()),
-    ]
-)
-_MEASURED = to_arrow_schema(MEASUREMENT, timezone="UTC")
 
 
 class LayoutError(SensorGridError, ValueError):
@@ -183,17 +180,17 @@ def measurements_of(path: str, source: str) -> Iterator[pa.RecordBatch]:
             for name in ("sensor", "attribute", "event_time", "value"):
                 if found.count(name) != 1:
                     raise LayoutError(f"{path}: found columns {', '.join(found)[:200]}, expected {name} once")
-            columns = [name for name in _MEASURED.names if name in found]
+            columns = [name for name in MEASUREMENT_ARROW.names if name in found]
             for batch in file.iter_batches(batch_size=ROWS_PER_PIECE, columns=columns):
                 yield _measured(batch, source)
     except Exception as fault:  # whatever the file made a library do, the stream goes on
         letter = {"source": source, "raw": path, "reason": f"file cannot be read further: {_said(fault)}"}
-        yield pa.RecordBatch.from_pylist([letter], schema=_MEASURED)
+        yield pa.RecordBatch.from_pylist([letter], schema=MEASUREMENT_ARROW)
 
 
 def _measured(batch: pa.RecordBatch, source: str) -> pa.RecordBatch:
     made = []
-    for field in _MEASURED:
+    for field in MEASUREMENT_ARROW:
         if field.name in batch.schema.names:
             # Not safe: nanoseconds are cut to microseconds.
             made.append(batch.column(field.name).cast(field.type, safe=False))
@@ -201,7 +198,7 @@ def _measured(batch: pa.RecordBatch, source: str) -> pa.RecordBatch:
             made.append(pa.array([source] * len(batch), pa.string()))
         else:
             made.append(pa.nulls(len(batch), field.type))
-    return pa.RecordBatch.from_arrays(made, schema=_MEASURED)
+    return pa.RecordBatch.from_arrays(made, schema=MEASUREMENT_ARROW)
 
 
 @dataclass(frozen=True, slots=True)
@@ -379,7 +376,7 @@ def _batch(rows: list[Letter], source: str) -> pa.RecordBatch:
         [row.text for row in rows],
         [row.reason for row in rows],
     ]
-    return pa.record_batch([pa.array(column, pa.string()) for column in columns], schema=_ARROW)
+    return pa.record_batch([pa.array(column, pa.string()) for column in columns], schema=RECORD_ARROW)
 
 
 def _shown(head: bytes) -> str:

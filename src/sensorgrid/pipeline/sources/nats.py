@@ -50,17 +50,13 @@ from pyspark.sql.streaming.datasource import ReadLimit, ReadMaxRows, SupportsTri
 from pyspark.sql.types import StructType
 
 from sensorgrid.model.errors import SensorGridError
-from sensorgrid.pipeline.schema import LETTER_BYTES_MAX, RAW_BYTES_MAX, RECORD
+from sensorgrid.pipeline.schema import LETTER_BYTES_MAX, RAW_BYTES_MAX, RECORD, RECORD_ARROW
 
 FORMAT = "sensorgrid_nats"
 _FETCH = 500
 _RETRY_S = 0.2
 _PART_LEAST = 1000  # messages that are worth a task of their own
 _BATCH_ROWS = 10_000
-_ARROW = pa.schema(
-    [pa.field("source", pa.string(), nullable=False)]
-    + [pa.field(name, pa.string()) for name in ("topic", "text", "reason")]
-)
 _Row = tuple[str, str | None, str | None, str | None]
 _T = TypeVar("_T")
 
@@ -253,7 +249,7 @@ def read_range(settings: NatsSettings, after: int, last: int) -> Iterator[pa.Rec
     rows = _run(_read(settings, after, last))
     for begin in range(0, len(rows), _BATCH_ROWS):
         columns = zip(*rows[begin : begin + _BATCH_ROWS], strict=True)
-        yield pa.RecordBatch.from_arrays([pa.array(c, pa.string()) for c in columns], schema=_ARROW)
+        yield pa.RecordBatch.from_arrays([pa.array(c, pa.string()) for c in columns], schema=RECORD_ARROW)
 
 
 async def _read(settings: NatsSettings, after: int, last: int) -> list[_Row]:

@@ -20,6 +20,7 @@ import pyarrow as pa
 
 from sensorgrid.model.errors import SensorGridError, UnknownAttributeError
 from sensorgrid.pipeline.attributes import KNOWN
+from sensorgrid.pipeline.schema import MEASUREMENT_ARROW
 from sensorgrid.pipeline.sources.synthetic_weather import (
     ATTRIBUTES,
     DEW_POINT,
@@ -38,22 +39,6 @@ from sensorgrid.pipeline.sources.synthetic_weather import (
 Ints = npt.NDArray[np.int64]
 
 SOURCE = "synthetic"
-REPORTS = pa.schema(
-    [
-        ("sensor", pa.string()),
-        ("attribute", pa.string()),
-        ("longitude", pa.float64()),
-        ("latitude", pa.float64()),
-        ("event_time", pa.timestamp("us", tz="UTC")),
-        ("value", pa.float64()),
-        ("unit", pa.string()),
-        ("source", pa.string()),
-        ("raw", pa.string()),
-        ("reason", pa.string()),
-    ]
-)
-"""`sensorgrid.pipeline.schema.MEASUREMENT`, in Arrow's words."""
-
 LABELS = pa.schema(
     [
         ("station", pa.int64()),
@@ -196,7 +181,7 @@ class Earth:
         return np.array(_names(self.station_count).to_pylist()), lon, lat
 
     def reports(self, start_s: float, end_s: float, stations: tuple[int, int] | None = None) -> pa.Table:
-        """What arrives in [start, end), in the order of arrival, as `REPORTS`.
+        """What arrives in [start, end), in the order of arrival, as `MEASUREMENT`.
 
         `stations` keeps those numbered in [first, last): for a reader that is one of several.
         """
@@ -212,14 +197,14 @@ class Earth:
             pa.array(self.attributes).take(pa.array(attribute)),
             pa.array(x, mask=impossible),
             pa.array(y, mask=impossible),
-            pa.array(time_us, type=pa.int64()).cast(REPORTS.field("event_time").type),
+            pa.array(time_us, type=pa.int64()).cast(MEASUREMENT_ARROW.field("event_time").type),
             pa.array(rows["value"]),
             pa.array(units).take(pa.array(attribute)),
             pa.repeat(SOURCE, count),
             pa.nulls(count, pa.string()),
             pa.nulls(count, pa.string()),
         ]
-        return pa.Table.from_arrays(columns, schema=REPORTS)
+        return pa.Table.from_arrays(columns, schema=MEASUREMENT_ARROW)
 
     def labels(self, start_s: float, end_s: float, stations: tuple[int, int] | None = None) -> pa.Table:
         """What is known about each row of `reports` with the same arguments, as `LABELS`, row by row."""

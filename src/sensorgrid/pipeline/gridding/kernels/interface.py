@@ -29,6 +29,10 @@ class Observations:
     def __len__(self) -> int:
         return len(self.values)
 
+    def without(self, rejected: npt.NDArray[np.bool_]) -> "Observations":
+        """The others."""
+        return Observations(self.positions[~rejected], self.values[~rejected], self.age_s[~rejected])
+
 
 @dataclass(frozen=True, slots=True)
 class Parameters:

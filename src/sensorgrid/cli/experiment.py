@@ -1,0 +1,147 @@
+"""`sensorgrid experiment`: a paper's evaluation as a command."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Annotated, Any, TypeVar
+
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.table import Table
+
+from sensorgrid import __version__
+from sensorgrid.cli import arguments
+from sensorgrid.cli.output import write
+
+app = typer.Typer(help="The papers' evaluations: table, figures, bounds.", no_args_is_help=True)
+console = Console()
+errors = Console(stderr=True)
+
+Row = dict[str, Any]
+T = TypeVar("T")
+
+
+@app.callback()
+def _experiments() -> None:
+    """The papers' evaluations: table, figures, bounds."""
+
+
+@app.command("multires")
+def multires_command(
+    json_file: Annotated[
+        Path | None,
+        typer.Option("--json", metavar="FILE", help="Also write the table here; - writes it instead."),
+    ] = None,
+    quick: Annotated[
+        bool, typer.Option("--quick", help="Large and small hot spot, 2 and 4 dimensions, depths 8 and 10.")
+    ] = False,
+    seeds: Annotated[str, typer.Option(metavar="A[-B]", help="Of queries and worlds.")] = "1",
+    hotspot: Annotated[str | None, typer.Option(help="Some of large, small, single.")] = None,
+    dims: Annotated[str | None, typer.Option(help="Some of 2, 3, 4, 5 indexed dimensions.")] = None,
+    depth: Annotated[str | None, typer.Option(help="Some of the index depths 4 to 12.")] = None,
+    policy: Annotated[str | None, typer.Option(help="Some of paper, literal, ours-local, ours.")] = None,
+    figures: Annotated[
+        Path | None, typer.Option("--figures", metavar="FOLDER", help="Draw figures 4 to 11 there.")
+    ] = None,
+    spark: Annotated[
+        str | None,
+        typer.Option(
+            "--spark", metavar="MASTER", help="Spread the runs over Spark: local[2], spark://…, sc://…"
+        ),
+    ] = None,
+) -> None:
+    """How much load 16 brokers serve before the first refusal, and what replication costs (multires, section 5).
+
+    The full sweep has 540 runs a seed and takes some half an hour on two cores.
+
+    Example: sensorgrid experiment multires --quick --json multires.json
+    """
+    from dataclasses import replace
+
+    from sensorgrid.experiments import multires
+    from sensorgrid.experiments.sweep import sweep
+
+    target, chosen = arguments.read_target(json_file), arguments.read_seeds(seeds)
+    plan = multires.QUICK if quick else multires.FULL
+    narrowed: dict[str, Any] = {
+        "hotspots": _list("--hotspot", hotspot, str),
+        "dims": _list("--dims", dims, int),
+        "depths": _list("--depth", depth, int),
+        "policies": _list("--policy", policy, str),
+    }
+    plan = replace(plan, **{name: values for name, values in narrowed.items() if values})
+    cases = plan.cases(chosen)
+    with _progress() as progress:
+        task = progress.add_task("the first run compiles, which takes a while", total=len(cases))
+
+        def done(count: int, case: multires.Case) -> None:
+            said = (
+                f"{case.hotspot}, {case.dims} dimensions, depth {case.depth}, {case.policy}, seed {case.seed}"
+            )
+            progress.update(task, completed=count, description=said)
+
+        rows = multires.joined(sweep(cases, spark, done))
+    args = {"quick": quick, "seeds": seeds, "spark": spark} | {k: list(v) for k, v in narrowed.items() if v}
+    result = {"command": "experiment multires", "version": __version__, "args": args, "rows": rows}
+    printing = write(target, result)
+    if figures is not None:
+        from sensorgrid.experiments.figures import draw
+
+        for path in draw(rows, figures):
+            errors.print(f"wrote {path}", style="dim")
+    if printing:
+        _show(rows)
+
+
+def _list(name: str, text: str | None, convert: Callable[[str], T]) -> tuple[T, ...]:
+    try:
+        return () if text is None else tuple(convert(part.strip()) for part in text.split(","))
+    except ValueError:
+        raise arguments.ArgumentError(f"{name}: found {text!r}, expected whole numbers with commas") from None
+
+
+def _progress() -> Progress:
+    return Progress(
+        TextColumn("[progress.description]{task.description}"), BarColumn(bar_width=24), MofNCompleteColumn(),
+        TimeElapsedColumn(), console=errors, transient=True,
+    )  # fmt: skip
+
+
+def _show(rows: list[Row]) -> None:
+    from sensorgrid.experiments import claims
+
+    table = Table(title="Load served until the first refusal, and what it cost", title_justify="left")
+    for name in ("hot spot", "dims", "depth", "policy"):
+        table.add_column(name)
+    for name in (
+        "load", "of the bound", "least", "replication at 20 / bound", "most", "replication share", "connections",
+        "messages",
+    ):  # fmt: skip
+        table.add_column(name, justify="right")
+    before: tuple[Any, ...] = ()
+    for row in claims.against_bounds(rows):
+        key = (row["hotspot"], row["dims"], row["depth"])
+        if before and key[0] != before[0]:
+            table.add_section()
+        shown = [str(v) if key[: i + 1] != before[: i + 1] else "" for i, v in enumerate(key)]
+        before = key
+        table.add_row(
+            *shown, row["policy"], f"{row['load']:.2f}", f"{row['load_ratio']:.1%}", f"{row['load_ratio_least']:.1%}",
+            _ratio(row["replication_ratio"]), _ratio(row["replication_ratio_most"]),
+            f"{row['replication_share']:.2%}", f"{row['connections']:.1f}", f"{row['messages']:,.0f}",
+        )  # fmt: skip
+    console.print(table)
+    savings = claims.savings(rows)
+    if savings:
+        table = Table(title="Replication saved at equal load by 4 dimensions against 2", title_justify="left")
+        for name in ("hot spot", "depth", "policy"):
+            table.add_column(name)
+        table.add_column("saved", justify="right")
+        for row in savings:
+            half = "" if row["half"] is None else f" ± {row['half']:.1%}"
+            table.add_row(row["hotspot"], str(row["depth"]), row["policy"], f"{row['saving']:.1%}{half}")
+        console.print(table)
+
+
+def _ratio(value: float | None) -> str:
+    return "-" if value is None else f"{value:.2f}"

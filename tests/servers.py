@@ -1,0 +1,82 @@
+"""Processes on loopback for tests: started, waited for until they listen, ended by their id."""
+
+import os
+import shutil
+import socket
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+_PATH = f"{os.environ.get('PATH', os.defpath)}:/usr/sbin"
+MOSQUITTO, NATS = (shutil.which(name, path=_PATH) for name in ("mosquitto", "nats-server"))
+needs_mosquitto = pytest.mark.skipif(MOSQUITTO is None, reason="mosquitto is not installed")
+needs_nats = pytest.mark.skipif(NATS is None, reason="nats-server is not installed")
+
+Process = subprocess.Popen[bytes]
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def listens(port: int) -> bool:
+    try:
+        socket.create_connection(("127.0.0.1", port), 1).close()
+    except OSError:
+        return False
+    return True
+
+
+def wait_for(condition: Callable[[], Any], what: str, deadline_s: float = 60) -> Any:
+    """What the condition gives, as soon as it gives anything."""
+    end = time.monotonic() + deadline_s
+    while not (got := condition()):
+        assert time.monotonic() < end, f"waited {deadline_s} s for {what}"
+        time.sleep(0.02)
+    return got
+
+
+@contextmanager
+def running(*command: str, log: Path, port: int | None = None, **options: Any) -> Iterator[Process]:
+    """A process; if it is a server, from when on it listens."""
+    with log.open("ab") as out:
+        process = subprocess.Popen(command, stdout=out, stderr=out, **options)
+    try:
+        if port is not None:
+            up = f"{command[0]} to listen on port {port}, see {log}"
+            wait_for(lambda: listens(port) or process.poll() is not None, up, deadline_s=90)
+            assert process.poll() is None, f"{command[0]} ended at once:\n{log.read_text()[-4000:]}"
+        yield process
+    finally:
+        process.terminate()
+        try:
+            process.wait(20)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait(20)
+
+
+def mosquitto(folder: Path, port: int, *lines: str) -> AbstractContextManager[Process]:
+    """An MQTT server that keeps its messages in a folder; `lines` are more of its configuration."""
+    store, config = folder / "store", folder / "mosquitto.conf"
+    store.mkdir(exist_ok=True)
+    settings = [f"listener {port} 127.0.0.1", "allow_anonymous true", "persistence true", "user root"]
+    settings += [f"persistence_location {store}/", "max_queued_messages 0", *lines]
+    config.write_text("\n".join(settings) + "\n")
+    return running(str(MOSQUITTO), "-c", str(config), log=folder / "mosquitto.log", port=port)
+
+
+@contextmanager
+def nats_server(folder: Path, *arguments: str) -> Iterator[str]:
+    """The address of a NATS server that keeps its streams in a folder."""
+    port = free_port()
+    command = (str(NATS), "-a", "127.0.0.1", "-p", str(port), "-sd", str(folder), *arguments)
+    with running(*command, log=folder / "nats.log", port=port):
+        yield f"nats://127.0.0.1:{port}"
