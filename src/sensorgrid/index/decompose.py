@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from sensorgrid.index.cell import Cell, CellSlices
-from sensorgrid.index.descent import descend
+from sensorgrid.index.descent import count_in, descend
 from sensorgrid.index.descent import restrict as cut
 from sensorgrid.index.layout import RT, RX, RY, X, Y, layout_of
 from sensorgrid.model.box import Box
@@ -184,17 +184,12 @@ def points_in(box: Box, limits: tuple[int, int, int], cells: Sequence[int], grid
     [1024, 0]
     """
     grid.check_box(box)
-    layout = layout_of(grid)
-    lengths = [code.bit_length() - 1 for code in cells]
-    starts = [(code ^ 1 << n) << (layout.digits - n) for code, n in zip(cells, lengths, strict=True)]
-    found, _, _, points = cut(
-        np.array(starts, dtype=np.int64), np.array(lengths, dtype=np.int64), *_ranges(box, limits, grid),
-        layout.axes_array, layout.counts,
+    layout, columns = layout_of(grid), grid.shape[0]
+    counts = count_in(
+        np.array(cells, dtype=np.int64), box.x0, min(box.x1, columns), max(box.x1 - columns, 0), box.y0, box.y1,
+        *limits, *grid.resolution_bits, layout.axes_array, layout.counts,
     )  # fmt: skip
-    if len(found) == len(cells):
-        return [int(p) for p in points]
-    known = dict(zip(found.tolist(), points.tolist(), strict=True))
-    return [known.get(start, 0) for start in starts]
+    return [int(points) for points in counts.tolist()]
 
 
 def _ranges(box: Box, limits: tuple[int, int, int], grid: Grid) -> tuple[Ints, Ints, Ints, Ints]:

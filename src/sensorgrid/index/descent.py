@@ -267,6 +267,72 @@ def restrict(
 
 
 @jit
+def count_in(
+    codes: Ints, x0: int, x1: int, x_over: int, y0: int, y1: int, limit_x: int, limit_y: int, limit_t: int,
+    bits_x: int, bits_y: int, bits_t: int, axes: Ints, counts: Ints,
+) -> Ints:  # fmt: skip
+    """Points of a query in each of the given cells (codes), without a trie: for a few cells that is faster.
+
+    Columns are [x0, x1) and, beyond the date line, [0, x_over).
+    """
+    found = np.zeros(len(codes), dtype=np.int64)
+    start = np.zeros(RX + 3, dtype=np.int64)
+    for i in range(len(codes)):
+        code, length = codes[i], 0
+        while code >> (length + 1):
+            length += 1
+        if length > len(axes):
+            continue
+        start[:] = 0
+        for digit in range(length):
+            start[axes[digit]] = start[axes[digit]] << 1 | (code >> (length - 1 - digit) & 1)
+        points = _on_axis(
+            x0, x1, start[0], counts[len(axes), 0] - counts[length, 0], start[RX], bits_x - counts[length, RX],
+            limit_x, bits_x,
+        ) + _on_axis(
+            0, x_over, start[0], counts[len(axes), 0] - counts[length, 0], start[RX], bits_x - counts[length, RX],
+            limit_x, bits_x,
+        )  # fmt: skip
+        if points:
+            points *= _on_axis(
+                y0, y1, start[1], counts[len(axes), 1] - counts[length, 1], start[RX + 1],
+                bits_y - counts[length, RX + 1], limit_y, bits_y,
+            )  # fmt: skip
+        if points:
+            left = bits_t - counts[length, RX + 2]
+            low = start[RX + 2] << left
+            points *= max(min(low + (1 << left), limit_t) - low, 0)
+        found[i] = points
+    return found
+
+
+@jit
+def _on_axis(
+    low: int, high: int, block: int, block_digits: int, rank: int, rank_digits: int, limit: int, bits: int
+) -> int:
+    """Indices in [low, high) that lie in a cell's blocks and have one of its ranks below the limit."""
+    shift = block_digits + bits
+    low, high = max(low, block << shift), min(high, block + 1 << shift)
+    first = rank << rank_digits
+    last = min(rank + 1 << rank_digits, limit)
+    if low >= high or first >= last:
+        return 0
+    return int(_below(high, first, last, bits) - _below(low, first, last, bits))
+
+
+@jit
+def _below(index: int, first: int, last: int, bits: int) -> int:
+    """Indices below `index` with a rank in [first, last)."""
+    points = (index >> bits) * (last - first)
+    for offset in range(index & (1 << bits) - 1):
+        rank = 0
+        for digit in range(bits):
+            rank |= (offset >> digit & 1) << (bits - 1 - digit)
+        points += first <= rank < last
+    return int(points)
+
+
+@jit
 def _columns(found: Ints, trie: Ints) -> tuple[Ints, Ints, Ints, Ints]:
     """Starts, lengths, clipped boxes and points of the cells found."""
     size = len(found)

@@ -8,7 +8,7 @@ nobody needs all end the same way: the interest is gone, and with it the stream,
 from collections.abc import Callable
 from typing import Any
 
-from sensorgrid.index.codes import beside, contains, prefixes
+from sensorgrid.index.codes import beside, contains
 from sensorgrid.index.decompose import points_in
 from sensorgrid.model.block import Slab
 from sensorgrid.model.box import Box
@@ -92,7 +92,12 @@ class Streams:
         outlets, attribute = state.outlets, want.attribute
         key = (peer, want.generation, request.cell)
         supply = outlets.supply_for(attribute, request.cell)
-        if supply is None and outlets.has_below(attribute, request.cell):
+        reservation = self._reservation(want, request.cell)
+        if (
+            supply is None
+            and (reservation is None or self._owns_below(attribute, reservation.cell))
+            and outlets.has_below(attribute, request.cell)
+        ):
             here, missing = outlets.available(attribute, request.cell)
             self._refuse(peer, want.generation, request.cell, "cut", (), tuple(sorted(here + missing)))
             return
@@ -102,7 +107,6 @@ class Streams:
             else:
                 self._refuse(peer, want.generation, request.cell, "too old")
             return
-        reservation = self._reservation(want, request.cell)
         if not self._make_room(request, reservation):
             if want.clip is None or len(state.waiting) >= state.settings.waiting_max:
                 self._refuse(peer, want.generation, request.cell, NO_ROOM, self._elsewhere(request))
@@ -196,14 +200,12 @@ class Streams:
         """Take a cell from another broker: the whole delegated one where this is a delegation."""
         state = self.state
         cell = request.cell
-        if reservation is not None:
-            # From the delegated cell down: the first that holds nothing this broker has already.
-            for code in reversed(list(prefixes(request.cell, reservation.cell.bit_length() - 1))):
-                if not state.outlets.has_below(attribute, code):
-                    cell = code
-                    break
+        if reservation is not None and not self._owns_below(attribute, reservation.cell):
+            cell = reservation.cell
+        absorbed = self._absorb(attribute, cell)
         supply = Supply(attribute, cell, state.now)
-        start = max(0, request.start - state.settings.slack_ticks)
+        first = min((entry.next for entry in absorbed), default=request.start)
+        start = max(0, min(first, request.start) - state.settings.slack_ticks)
         size = state.grid.points_per_period >> (cell.bit_length() - 1)
         supply.piece = Piece(supply, attribute, cell, size, start)
         supply.start = supply.head = start
@@ -214,7 +216,28 @@ class Streams:
             self.intake.ask([supply.piece], via)
         else:
             self.intake.seek([supply.piece])
+        for entry in absorbed:
+            entry.granted = False
+            state.outlets.add(entry, supply)
+            self._grant(entry, None)
         return supply
+
+    def _owns_below(self, attribute: int, cell: int) -> bool:
+        return any(s.owned and contains(cell, s.cell) for s in self.state.outlets.supplies[attribute].values())
+
+    def _absorb(self, attribute: int, cell: int) -> list[Entry]:
+        """Give up what this broker takes of a cell part by part; the entries of the parts."""
+        outlets = self.state.outlets
+        parts = [s for s in outlets.supplies.get(attribute, {}).values() if contains(cell, s.cell)]
+        entries = [entry for s in parts for entry in s.entries.values()]
+        for entry in entries:
+            outlets.remove(entry)
+        for part in parts:
+            if part.piece is not None:
+                self.intake.drop([part.piece])
+            self._forget_past(part)
+            outlets.drop_supply(part)
+        return entries
 
     def _reach_back(self, supply: Supply, start: int) -> bool:
         """Fetch older ticks for a receiver that cannot ask the owner itself; the shared stream goes on."""
@@ -394,19 +417,7 @@ class Streams:
         supply = outlets.supplies.get(region.attribute, {}).get(region.cell)
         if supply is not None and supply.owned and supply.epoch == region.epoch:
             return
-        relayed = [
-            s
-            for s in list(outlets.supplies.get(region.attribute, {}).values())
-            if contains(region.cell, s.cell)
-        ]
-        entries = [e for s in relayed for e in s.entries.values()]
-        for entry in entries:
-            outlets.remove(entry)
-        for old in relayed:
-            if old.piece is not None:
-                self.intake.drop([old.piece])
-            self._forget_past(old)
-            outlets.drop_supply(old)
+        entries = self._absorb(region.attribute, region.cell)
         supply = Supply(region.attribute, region.cell, self.state.now)
         supply.epoch = region.epoch
         outlets.add_supply(supply)
