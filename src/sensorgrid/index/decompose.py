@@ -181,14 +181,14 @@ def points_in(box: Box, limits: tuple[int, int, int], cells: Sequence[int], grid
     layout = layout_of(grid)
     lengths = [code.bit_length() - 1 for code in cells]
     starts = [(code ^ 1 << n) << (layout.digits - n) for code, n in zip(cells, lengths, strict=True)]
-    found, _, _, points = cut(
+    found, digits, _, points = cut(
         np.array(starts, dtype=np.int64), np.array(lengths, dtype=np.int64), *_ranges(box, limits, grid),
         layout.axes_array, layout.counts,
     )  # fmt: skip
     if len(found) == len(cells):
         return [int(p) for p in points]
-    known = dict(zip(found.tolist(), points.tolist(), strict=True))
-    return [known.get(start, 0) for start in starts]
+    known = dict(zip(zip(found.tolist(), digits.tolist(), strict=True), points.tolist(), strict=True))
+    return [known.get(key, 0) for key in zip(starts, lengths, strict=True)]
 
 
 def _ranges(box: Box, limits: tuple[int, int, int], grid: Grid) -> tuple[Ints, Ints, Ints, Ints]:
