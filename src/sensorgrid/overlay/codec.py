@@ -25,7 +25,7 @@ class CodecError(SensorGridError, ValueError):
 
 class _FeedHeader(msgspec.Struct, frozen=True, array_like=True, tag="Feed"):
     generation: int
-    cell: int
+    cell: messages.Code
     tick: int
     revision: int
     slabs: tuple[tuple[tuple[int, int, int], tuple[int, int, int], str], ...] | None
@@ -89,8 +89,9 @@ def decode(frame: bytes) -> messages.Any:
         if len(frame) != start:
             raise CodecError(f"frame: found {len(frame) - start} bytes after the message, expected none")
         return header
-    slabs = None if header.slabs is None else _slabs(frame, start, header.slabs)
-    return Feed(header.generation, header.cell, header.tick, header.revision, slabs, header.until)
+    slabs = _slabs(frame, start, header.slabs or ())
+    held = None if header.slabs is None else slabs
+    return Feed(header.generation, header.cell, header.tick, header.revision, held, header.until)
 
 
 def _slabs(
@@ -102,10 +103,12 @@ def _slabs(
             raise CodecError(
                 f"slab: found {kind} with strides {y[2]}, {x[2]}, expected one of {_TYPES}, at least 1"
             )
-        rows, columns = len(range(*y)), len(range(*x))
+        rows, columns = (max(0, -((first - stop) // step)) for first, stop, step in (y, x))
         size = rows * columns * np.dtype(kind).itemsize
-        if start + size > len(frame):
-            raise CodecError(f"slab: found {len(frame) - start} bytes of values, expected {size}")
+        if not 0 < size <= len(frame) - start:
+            raise CodecError(
+                f"slab: found {len(frame) - start} bytes of values, expected {size}, more than 0"
+            )
         values = np.frombuffer(frame, dtype=kind, count=rows * columns, offset=start).reshape(rows, columns)
         found.append(Slab(y, x, values))
         start += size

@@ -8,15 +8,19 @@ by a partial redirect, its parts keep the generation, so both sides name them al
 Cells are codes (see `sensorgrid.index.cell`), attributes are places in the grid's list.
 """
 
-from typing import TypeAlias
+from typing import Annotated, TypeAlias
 
-from msgspec import Struct
+from msgspec import Meta, Struct
 
 from sensorgrid.model.block import Slab
+from sensorgrid.model.grid import DIGITS_MAX
 from sensorgrid.model.ids import PeerId
 
 NO_ROOM = "no bandwidth left"
 """the reason of a refusal that more budget would have prevented"""
+
+Code: TypeAlias = Annotated[int, Meta(ge=1, le=(2 << DIGITS_MAX) - 1)]
+"""a cell; checked when a message is decoded"""
 
 Path: TypeAlias = tuple[PeerId, ...]
 """brokers that a stream passes, the owner first, the provider last"""
@@ -48,7 +52,7 @@ class Want(Message, frozen=True):
     generation: int
     """of all its entries"""
     attribute: int
-    items: tuple[tuple[int, int, int], ...]
+    items: tuple[tuple[Code, int, int], ...]
     """(cell, points per period, first tick wanted)"""
     clip: Clip | None = None
     """a client's; None asks for whole cells"""
@@ -64,7 +68,7 @@ class Leave(Message, frozen=True):
     """Feed me no longer: these entries, and what they were cut into."""
 
     generation: int
-    cells: tuple[int, ...]
+    cells: tuple[Code, ...]
 
 
 # -- streams: provider to receiver
@@ -74,7 +78,7 @@ class Grant(Message, frozen=True):
     """You are fed; this is the path of the stream. Said again whenever the path changes."""
 
     generation: int
-    cells: tuple[int, ...]
+    cells: tuple[Code, ...]
     path: Path | None
     """None: unknown at present"""
 
@@ -83,11 +87,11 @@ class Refuse(Message, frozen=True):
     """You are not, or no longer, fed."""
 
     generation: int
-    cells: tuple[int, ...]
+    cells: tuple[Code, ...]
     reason: str
     elsewhere: tuple[PeerId, ...] = ()
     """brokers that carry the cells"""
-    parts: tuple[int, ...] = ()
+    parts: tuple[Code, ...] = ()
     """the first cell as this broker could feed it: ask for these instead"""
 
 
@@ -95,7 +99,7 @@ class Redirect(Message, frozen=True):
     """Take this part of an entry from another broker."""
 
     generation: int
-    items: tuple[tuple[int, int], ...]
+    items: tuple[tuple[Code, Code], ...]
     """(cell of the entry, the part of it)"""
     to: PeerId
 
@@ -104,7 +108,7 @@ class Feed(Message, frozen=True, gc=True):
     """One tick of one entry: every tick comes, in order, also those without a point of the cell."""
 
     generation: int
-    cell: int
+    cell: Code
     tick: int
     revision: int
     slabs: tuple[Slab, ...] | None
@@ -121,7 +125,7 @@ class Ask(Message, frozen=True):
 
     request: int
     attribute: int
-    cells: tuple[int, ...]
+    cells: tuple[Code, ...]
     owner: bool = False
     """only the owner will do"""
 
@@ -132,7 +136,7 @@ class Find(Message, frozen=True):
     asker: PeerId
     request: int
     attribute: int
-    cells: tuple[int, ...]
+    cells: tuple[Code, ...]
     owner: bool
     trail: Path
     """brokers it has passed, the first one first"""
@@ -144,7 +148,7 @@ class Found(Message, frozen=True):
     asker: PeerId
     request: int
     attribute: int
-    items: tuple[tuple[int, PeerId | None], ...]
+    items: tuple[tuple[Code, PeerId | None], ...]
     trail: Path
     """brokers it still has to pass"""
 
@@ -154,7 +158,7 @@ class Located(Message, frozen=True):
 
     request: int
     attribute: int
-    items: tuple[tuple[int, PeerId | None], ...]
+    items: tuple[tuple[Code, PeerId | None], ...]
 
 
 # -- replication
@@ -165,7 +169,7 @@ class Offer(Message, frozen=True):
 
     number: int
     attribute: int
-    cell: int
+    cell: Code
     load: int
     """points per period that would move"""
     source: PeerId | None = None
@@ -189,7 +193,7 @@ class Moving(Message, frozen=True):
 class News(Message, frozen=True):
     """Free budgets that I know of, and who carries what."""
 
-    items: tuple[tuple[PeerId, int, int, tuple[tuple[int, int], ...]], ...]
+    items: tuple[tuple[PeerId, int, int, tuple[tuple[int, Code], ...]], ...]
     """(broker, version, free points per period, (attribute, cell) that it takes from others)"""
 
 

@@ -223,7 +223,9 @@ class Streams:
         return supply
 
     def _owns_below(self, attribute: int, cell: int) -> bool:
-        return any(s.owned and contains(cell, s.cell) for s in self.state.outlets.supplies[attribute].values())
+        return any(
+            s.owned and contains(cell, s.cell) for s in self.state.outlets.supplies[attribute].values()
+        )
 
     def _absorb(self, attribute: int, cell: int) -> list[Entry]:
         """Give up what this broker takes of a cell part by part; the entries of the parts."""
