@@ -26,8 +26,8 @@ from sensorgrid.overlay.settings import Settings
 from sensorgrid.simulator import checkers
 from sensorgrid.simulator.world import World
 
-TICK_S = 2.0
-FAULTS_FROM_S, HEALED_S, END_S, GONE_S = 14.0, 30.0, 62.0, 100.0
+TICK_S = 3.0
+FAULTS_FROM_S, HEALED_S, END_S, GONE_S = 14.0, 30.0, 62.0, 92.0
 FAULTS = (
     "break", "half-open", "deaf", "crash", "silent crash", "pause", "partition", "owner", "client", "cancel",
 )  # fmt: skip
@@ -141,7 +141,7 @@ class Schedule:
     def _settings(self, budget: int) -> Settings:
         return Settings(
             budget=budget, depth=9, ring_ticks=60, lateness_ticks=6, slack_ticks=2, patience_s=1.2, path_patience_s=2.5,
-            wait_s=0.8, reservation_s=2.5, age_min_s=3.0, backoff_s=0.5, backoff_max_s=4.0, alive_s=1.5, news_s=0.5,
+            wait_s=0.8, reservation_s=2.5, age_min_s=3.0, backoff_s=0.5, backoff_max_s=4.0, alive_s=2.0, news_s=0.5,
             news_change=0.02, idle_s=4.0,
         )  # fmt: skip
 

@@ -224,7 +224,8 @@ class Streams:
 
     def _owns_below(self, attribute: int, cell: int) -> bool:
         return any(
-            s.owned and contains(cell, s.cell) for s in self.state.outlets.supplies[attribute].values()
+            s.owned and contains(cell, s.cell)
+            for s in self.state.outlets.supplies.get(attribute, {}).values()
         )
 
     def _absorb(self, attribute: int, cell: int) -> list[Entry]:
