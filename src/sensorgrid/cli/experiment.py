@@ -93,6 +93,53 @@ def multires_command(
         _show(rows)
 
 
+@app.command("faults")
+def faults_command(
+    json_file: Annotated[
+        Path | None,
+        typer.Option("--json", metavar="FILE", help="Also write the table here; - writes it instead."),
+    ] = None,
+    quick: Annotated[bool, typer.Option("--quick", help="A hundred schedules.")] = False,
+    seeds: Annotated[str, typer.Option(metavar="A[-B]", help="One schedule each.")] = "1-1000",
+    spark: Annotated[
+        str | None, typer.Option("--spark", metavar="MASTER", help="Spread the schedules over Spark.")
+    ] = None,
+) -> None:
+    """Attack small worlds with random faults and check that every query ends as it should.
+
+    Connections break or go half-open, brokers crash, pause, are cut off, regions change owner, queries come and go.
+    In the end every query must have got exactly its points, or be suspended for lack of budget. Exit code 1 if not.
+
+    Example: sensorgrid experiment faults --seeds 1-10000
+    """
+    from sensorgrid.experiments import faults
+    from sensorgrid.experiments.sweep import sweep
+
+    target, chosen = arguments.read_target(json_file), arguments.read_seeds("1-100" if quick else seeds)
+    cases = faults.cases(chosen[0], chosen[-1])
+    with _progress() as progress:
+        task = progress.add_task("schedules, twenty at a time", total=len(cases))
+        rows = faults.rows_of(sweep(cases, spark, lambda count, _: progress.update(task, completed=count)))
+    found = faults.summary(rows)
+    result = {
+        "command": "experiment faults",
+        "version": __version__,
+        "args": {"quick": quick, "seeds": seeds},
+    }
+    if write(target, result | {"summary": found, "rows": rows}):
+        for name, value in found.items():
+            shown = f"{value:.1%}" if isinstance(value, float) else value
+            console.print(f"{name.replace('_', ' ')}: {shown}", highlight=False)
+    for row in rows:
+        if row["problems"]:
+            errors.print(
+                f"seed {row['seed']}: {row['problems'][0]}", style="red", highlight=False, markup=False
+            )
+            errors.print(f"  again: sensorgrid experiment faults --seeds {row['seed']}", highlight=False)
+    if found["failed"]:
+        raise typer.Exit(1)
+
+
 def _list(name: str, text: str | None, convert: Callable[[str], T]) -> tuple[T, ...]:
     try:
         return () if text is None else tuple(convert(part.strip()) for part in text.split(","))

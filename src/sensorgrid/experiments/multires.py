@@ -59,6 +59,10 @@ class Case:
     policy: str
     seed: int
 
+    def play(self) -> Row:
+        """The case as a row."""
+        return asdict(self) | (_bounds(self) if self.policy == "bound" else _run(self))
+
 
 def policy_of(name: str) -> Policy:
     """The policy that a table calls so."""
@@ -109,11 +113,6 @@ class Sweep:
 
 FULL = Sweep()
 QUICK = Sweep(hotspots=("large", "small"), dims=(2, 4), depths=(8, 10))
-
-
-def play(case: Case) -> Row:
-    """One case as a row."""
-    return asdict(case) | (_bounds(case) if case.policy == "bound" else _run(case))
 
 
 def joined(rows: Iterable[Row]) -> list[Row]:

@@ -10,12 +10,20 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import asdict
 from multiprocessing import get_context
+from typing import Any, Protocol
 
-from sensorgrid.experiments.multires import Case, Row, play
+Row = dict[str, Any]
 
 
-def sweep(cases: Sequence[Case], spark: str | None, done: Callable[[int, Case], None]) -> list[Row]:
-    """Play all cases; `done` hears of each as it ends."""
+class Case(Protocol):
+    """A dataclass of plain values that knows how to be played."""
+
+    def play(self) -> Row:
+        """One row; called in a process of its own, perhaps on another machine."""
+
+
+def sweep(cases: Sequence[Any], spark: str | None, done: Callable[[int, Any], None]) -> list[Row]:
+    """Play all cases, which are of one class; `done` hears of each as it ends."""
     rows = []
     for case, row in _on_spark(cases, spark) if spark else _on_cores(cases):
         rows.append(row)
@@ -23,11 +31,11 @@ def sweep(cases: Sequence[Case], spark: str | None, done: Callable[[int, Case], 
     return rows
 
 
-def _on_cores(cases: Sequence[Case]) -> Iterator[tuple[Case, Row]]:
+def _on_cores(cases: Sequence[Any]) -> Iterator[tuple[Any, Row]]:
     workers = min(os.cpu_count() or 1, len(cases))
     # Not forked: a fork would copy whatever threads the caller runs in a state nobody knows.
     with ProcessPoolExecutor(workers, mp_context=get_context("spawn")) as pool:
-        waiting = {pool.submit(play, case): case for case in cases}
+        waiting = {pool.submit(_play, case): case for case in cases}
         try:
             for future in as_completed(waiting):
                 yield waiting[future], future.result()
@@ -36,24 +44,32 @@ def _on_cores(cases: Sequence[Case]) -> Iterator[tuple[Case, Row]]:
             raise
 
 
-def _on_spark(cases: Sequence[Case], master: str) -> Iterator[tuple[Case, Row]]:
+def _play(case: Case) -> Row:
+    return case.play()
+
+
+def _on_spark(cases: Sequence[Any], master: str) -> Iterator[tuple[Any, Row]]:
     from sensorgrid.pipeline.session import start_session
 
+    kind = type(cases[0])
     session = start_session(master, name="sensorgrid experiment")
     try:
-        texts = session.createDataFrame([(json.dumps(asdict(case)),) for case in cases], "task string")
-        rows = texts.repartition(len(cases)).mapInArrow(_play_arrow, "task string, row string")
-        for found in rows.toLocalIterator():
-            yield Case(**json.loads(found["task"])), json.loads(found["row"])
+        tasks = [(number, json.dumps(asdict(case))) for number, case in enumerate(cases)]
+        texts = session.createDataFrame(tasks, "number int, task string").repartition(len(cases))
+
+        def play(batches: Iterator[Any]) -> Iterator[Any]:
+            """Runs in a Python worker of an executor, once per partition."""
+            import pyarrow
+
+            for batch in batches:
+                rows = [
+                    json.dumps(kind(**json.loads(task)).play()) for task in batch.column("task").to_pylist()
+                ]
+                yield pyarrow.RecordBatch.from_arrays(
+                    [batch.column("number"), pyarrow.array(rows)], ["number", "row"]
+                )
+
+        for found in texts.mapInArrow(play, "number int, row string").toLocalIterator():
+            yield cases[found["number"]], json.loads(found["row"])
     finally:
         session.stop()
-
-
-def _play_arrow(batches: Iterator[object]) -> Iterator[object]:
-    """Runs in a Python worker of an executor, once per partition."""
-    import pyarrow
-
-    for batch in batches:
-        tasks = batch.column("task").to_pylist()  # type: ignore[attr-defined]
-        rows = [json.dumps(play(Case(**json.loads(task)))) for task in tasks]
-        yield pyarrow.RecordBatch.from_arrays([pyarrow.array(tasks), pyarrow.array(rows)], ["task", "row"])

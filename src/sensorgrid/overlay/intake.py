@@ -134,6 +134,8 @@ class Intake:
         self.now: Instant = 0.0
         self.sources: dict[PeerId, dict[tuple[int, int], Piece]] = {}
         """by provider, generation and cell"""
+        self.circles = 0
+        """how often this receiver found itself in a path"""
         self._generation = 0
         self._due: list[tuple[Instant, int, Piece]] = []
         self._serial = 0
@@ -207,6 +209,7 @@ class Intake:
             if message.path is not None and self.host.me in message.path:
                 # Whoever finds itself in a path leaves at once, for the owner: two crossed redirects form a
                 # circle in which no block will ever show.
+                self.circles += 1
                 self._abandon(piece, source)
                 if piece.feed is None and piece.trial is None:
                     self.seek([piece], owner=True)

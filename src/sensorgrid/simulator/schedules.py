@@ -45,6 +45,8 @@ class Outcome:
     """of live delegation when each fault struck"""
     faults: list[str]
     served: int
+    circles: int
+    """how often crossed redirects made a circle, which was then left"""
     suspended: int
     refused: int
     events: int
@@ -113,6 +115,7 @@ class Schedule:
             self.levels,
             self.faults,
             sum(s in ("admitted", "resumed", "cancelled") for s in statuses),
+            sum(broker.state.intake.circles for broker in checkers.brokers_of(world).values()),
             self.suspended,
             sum(s == "refused" for s in statuses),
             world.events,

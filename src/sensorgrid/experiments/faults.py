@@ -1,0 +1,68 @@
+"""Random schedules of faults, many of them: does every query end as it should?
+
+Each schedule is one seed of `sensorgrid.simulator.schedules`. The table says what struck, how deep streams ran when it
+did, and what was wrong in the end; a problem comes with the command that plays it again.
+"""
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from sensorgrid.simulator.schedules import play
+
+Row = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """Some seeds in a row: one schedule alone is too little work for a task."""
+
+    first: int
+    last: int
+
+    def play(self) -> Row:
+        """All of them."""
+        found = []
+        for seed in range(self.first, self.last + 1):
+            try:
+                found.append(asdict(play(seed)))
+            except Exception as error:  # an assertion of ours is a finding as well
+                found.append(
+                    {
+                        "seed": seed,
+                        "problems": [f"{type(error).__name__}: {error}"],
+                        "levels": [],
+                        "faults": [],
+                    }
+                )
+        return {"first": self.first, "last": self.last, "schedules": found}
+
+
+def cases(first: int, last: int, together: int = 20) -> list[Case]:
+    """Seeds in portions."""
+    return [Case(a, min(a + together - 1, last)) for a in range(first, last + 1, together)]
+
+
+def rows_of(found: list[Row]) -> list[Row]:
+    """One row per schedule, by seed."""
+    return sorted((row for portion in found for row in portion["schedules"]), key=lambda row: row["seed"])
+
+
+def summary(rows: list[Row]) -> dict[str, Any]:
+    """Counts over all schedules."""
+    levels = [level for row in rows for level in row["levels"]]
+    kinds: dict[str, int] = {}
+    for row in rows:
+        for fault in row["faults"]:
+            kinds[fault] = kinds.get(fault, 0) + 1
+    return {
+        "schedules": len(rows),
+        "failed": [row["seed"] for row in rows if row["problems"]],
+        "faults": dict(sorted(kinds.items())),
+        "two_levels_share": sum(level >= 2 for level in levels) / max(1, len(levels)),
+        "schedules_with_two_levels": sum(max(row["levels"], default=0) >= 2 for row in rows)
+        / max(1, len(rows)),
+        "served": sum(row.get("served", 0) for row in rows),
+        "circles_left": sum(row.get("circles", 0) for row in rows),
+        "suspended": sum(row.get("suspended", 0) for row in rows),
+        "refused": sum(row.get("refused", 0) for row in rows),
+    }
