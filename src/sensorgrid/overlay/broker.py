@@ -13,6 +13,7 @@ from sensorgrid.model.ids import Instant, PeerId
 from sensorgrid.overlay.events import (
     Advised,
     Assigned,
+    Batch,
     Disconnect,
     Effect,
     Event,
@@ -96,12 +97,24 @@ class Broker:
             if event.peer in state.links.up:
                 state.links.up[event.peer] = now
                 self._handlers[type(event.message)](event.peer, event.message)
+        elif type(event) is Batch:
+            self._batch(event, now)
         else:
             self._happened(event, now)
         self._settle()
         effects = state.effects[:]
         state.effects.clear()
         return effects
+
+    def _batch(self, event: Batch, now: Instant) -> None:
+        """Messages about streams follow each other without more ado; others want the work before them done."""
+        for message in event.messages:
+            if event.peer not in self.state.links.up:
+                break
+            if type(message) not in self.streams.handlers:
+                self._settle()
+            self.state.links.up[event.peer] = now
+            self._handlers[type(message)](event.peer, message)
 
     def _happened(self, event: Event, now: Instant) -> None:
         state = self.state

@@ -41,6 +41,15 @@ class Received(
 
 
 @dataclass(frozen=True, slots=True)
+class Batch:
+    """Messages of one peer that came together, in the order in which it sent them: several times `Received`, but
+    what follows from them is done once."""
+
+    peer: PeerId
+    messages: tuple[messages.Any, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Woke:
     """The time that was asked for has come."""
 
@@ -128,6 +137,7 @@ Event: TypeAlias = (
     PeerUp
     | PeerDown
     | Received
+    | Batch
     | Woke
     | Assigned
     | Published

@@ -18,6 +18,7 @@ from sensorgrid.model.ids import Instant, PeerId, QueryId
 from sensorgrid.model.query import Query
 from sensorgrid.overlay import messages
 from sensorgrid.overlay.events import (
+    Batch,
     Cancelled,
     Deliver,
     Effect,
@@ -121,6 +122,11 @@ class Session:
                 if peer in self.links.up:
                     self.links.up[peer] = now
                     self._received(peer, message)
+            case Batch(peer, several):
+                if peer in self.links.up:
+                    self.links.up[peer] = now
+                    for message in several:
+                        self._received(peer, message)
             case Submitted(query, ask, start, until):
                 self._submit(query, ask, start, until)
             case Refined(query, ask):

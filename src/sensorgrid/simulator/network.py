@@ -6,6 +6,7 @@ node that crashed.
 """
 
 from dataclasses import dataclass, field
+from typing import Any
 
 from sensorgrid.model.ids import Instant, PeerId
 
@@ -26,6 +27,8 @@ class Connection:
     """nothing arrives any more"""
     arrived: dict[PeerId, Instant] = field(default_factory=dict)
     """by receiver: when the last message arrives"""
+    latest: dict[PeerId, Any] = field(default_factory=dict)
+    """by receiver: the last messages on their way, which others may join"""
 
     def other(self, peer: PeerId) -> PeerId:
         """The peer at the other end."""

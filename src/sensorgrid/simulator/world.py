@@ -22,6 +22,7 @@ from sensorgrid.overlay import messages
 from sensorgrid.overlay.broker import Broker
 from sensorgrid.overlay.codec import encode
 from sensorgrid.overlay.events import (
+    Batch,
     Cancelled,
     Connect,
     Deliver,
@@ -79,12 +80,13 @@ class Node:
 
 
 class _Arrival(Struct, gc=False):
-    """A message on its way; by far the most frequent thing in the queue."""
+    """Messages on their way; by far the most frequent thing in the queue."""
 
     connection: Connection
     sender: PeerId
     to: PeerId
-    message: messages.Any
+    when: Instant
+    messages: list[messages.Any]
 
 
 class World:
@@ -299,9 +301,10 @@ class World:
 
     def _record(self, peer: PeerId, event: Event) -> None:
         assert self._digest is not None
-        if isinstance(event, Received):
-            text = f"{self.now!r} {peer} < {event.peer} {type(event.message).__name__} "
-            self._digest.update(text.encode() + encode(event.message))
+        if isinstance(event, Received | Batch):
+            for message in event.messages if isinstance(event, Batch) else (event.message,):
+                text = f"{self.now!r} {peer} < {event.peer} {type(message).__name__} "
+                self._digest.update(text.encode() + encode(message))
         else:
             self._digest.update(f"{self.now!r} {peer} {type(event).__name__}".encode())
 
@@ -356,13 +359,23 @@ class World:
             self.on_send(me, peer, message)
         size = 0 if connection.rate is None else len(encode(message))
         when = connection.arrival(peer, self.now, size)
+        latest = connection.latest.get(peer)
+        if latest is not None and latest.when == when:
+            latest.messages.append(message)  # they come together
+            return
         self._serial += 1
-        heappush(self._queue, (when, self._serial, _Arrival(connection, me, peer, message)))
+        arrival = connection.latest[peer] = _Arrival(connection, me, peer, when, [message])
+        heappush(self._queue, (when, self._serial, arrival))
 
     def _arrive(self, arrival: "_Arrival") -> None:
         connection = arrival.connection
+        if connection.latest.get(arrival.to) is arrival:
+            del connection.latest[arrival.to]
         if not connection.dead and connection.up.get(arrival.to):
-            self.feed(arrival.to, Received(arrival.sender, arrival.message))
+            sender, several = arrival.sender, arrival.messages
+            self.feed(
+                arrival.to, Received(sender, several[0]) if len(several) == 1 else Batch(sender, tuple(several))
+            )
 
     def _dial(self, me: PeerId, peer: PeerId) -> None:
         pair, incarnation = _pair(me, peer), self.nodes[me].incarnation
