@@ -106,7 +106,9 @@ def _slabs(
         rows, columns = (max(0, -((first - stop) // step)) for first, stop, step in (y, x))
         size = rows * columns * np.dtype(kind).itemsize
         if not 0 < size <= len(frame) - start:
-            raise CodecError(f"slab: found {len(frame) - start} bytes of values, expected {size}, more than 0")
+            raise CodecError(
+                f"slab: found {len(frame) - start} bytes of values, expected {size}, more than 0"
+            )
         values = np.frombuffer(frame, dtype=kind, count=rows * columns, offset=start).reshape(rows, columns)
         found.append(Slab(y, x, values))
         start += size
