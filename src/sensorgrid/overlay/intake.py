@@ -217,7 +217,8 @@ class Intake:
             elif source is piece.trial:
                 self._consider(piece)
             else:
-                self._arm(piece, self.settings.path_patience_s if message.path is None else None)
+                if piece.trial is None:  # else its own time runs, and must
+                    self._arm(piece, self.settings.path_patience_s if message.path is None else None)
                 self.host.moved(piece)
 
     def refused(self, peer: PeerId, message: Refuse) -> None:
@@ -225,7 +226,7 @@ class Intake:
         for cell in message.cells:
             for piece, source in self._entries(peer, message.generation, cell):
                 self._forget(source)
-                if message.parts and source is piece.trial and piece.feed is None:
+                if source is piece.trial and piece.feed is None and _divide(message.parts, piece.cell):
                     piece.trial = None
                     parts = self.host.cut(piece, list(message.parts))
                     if parts is not None:
@@ -241,7 +242,7 @@ class Intake:
         obeyed = []
         for cell, part in message.items:
             piece, source = self._entry(peer, message.generation, cell)
-            if piece is None or source is None:
+            if piece is None or source is None or not contains(cell, part):
                 continue
             if part != cell and source is piece.trial:
                 # Only this provider has cut its entry: leave it there under its old name.
@@ -251,9 +252,10 @@ class Intake:
                 continue
             if part != cell:
                 piece = self._split(piece, source, part)
-                source = piece.feed
+                source = None if piece is None else piece.feed
             if (
-                source is not None
+                piece is not None
+                and source is not None
                 and source is piece.feed
                 and piece.trial is None
                 and message.to != self.host.me
@@ -321,13 +323,13 @@ class Intake:
 
     def _take(self, piece: Piece, tick: int, revision: int, slabs: tuple[Slab, ...] | None) -> None:
         """Clip to what is missing: the next tick, or a higher revision (rules 1 and 7)."""
+        horizon = piece.next - self.settings.ring_ticks
         if tick == piece.next:
             piece.next = tick + 1
-        elif not piece.first <= tick < piece.next or revision <= piece.revisions.get(tick, 0):
+        elif not max(piece.first, horizon) <= tick < piece.next or revision <= piece.revisions.get(tick, 0):
             return
         if revision:
             piece.revisions[tick] = revision
-            horizon = piece.next - self.settings.ring_ticks
             for old in [t for t in piece.revisions if t < horizon]:
                 del piece.revisions[old]
         self.host.fed(piece, tick, revision, slabs)
@@ -379,14 +381,15 @@ class Intake:
         piece.due = None
         self.host.lost(piece, piece.why or reason)
 
-    def _split(self, piece: Piece, source: Source, part: int) -> Piece:
+    def _split(self, piece: Piece, source: Source, part: int) -> Piece | None:
         """Cut a piece along a partial redirect; all parts stay where they are, under their own names."""
         parts = self.host.cut(piece, [part, *beside(piece.cell, part)])
-        assert parts is not None, f"{piece} cannot be cut"
-        known = self.sources.setdefault(source.peer, {})
-        del known[source.generation, source.cell]
+        if parts is None:
+            return None
         if piece.trial is not None and piece.trial is not source:
             self._leave(piece, piece.trial)
+        known = self.sources[source.peer]
+        del known[source.generation, source.cell]
         for new in parts:
             mine = Source(source.peer, source.generation, new.cell, source.at)
             mine.path = source.path
@@ -397,12 +400,13 @@ class Intake:
                 self._arm(new, self.settings.patience_s)
             known[source.generation, new.cell] = new
         piece.feed = piece.trial = piece.due = None
-        return next(new for new in parts if new.cell == part)
+        return next((new for new in parts if new.cell == part), None)
 
     def _abandon(self, piece: Piece, source: Source) -> None:
         self._leave(piece, source)
         if piece.trial is None:
-            piece.due = None
+            unknown = piece.feed is not None and piece.feed.path is None
+            self._arm(piece, self.settings.path_patience_s if unknown else None)
 
     def _leave(self, piece: Piece, source: Source) -> None:
         if self._forget(source) is not None:
@@ -445,6 +449,20 @@ class Intake:
 
     def _arm(self, piece: Piece, after_s: float | None) -> None:
         self.watch(piece, None if after_s is None else self.now + after_s)
+
+
+def _divide(parts: tuple[int, ...], cell: int) -> bool:
+    """Whether parts are more than one and make up a cell exactly: who said so may be wrong."""
+    finest = max((part.bit_length() for part in parts), default=0)
+    leaves = sorted(
+        (part << (finest - part.bit_length()), 1 << (finest - part.bit_length())) for part in parts
+    )
+    at = cell << max(0, finest - cell.bit_length())
+    for start, width in leaves:
+        if start != at:
+            return False
+        at += width
+    return len(parts) > 1 and at == cell + 1 << max(0, finest - cell.bit_length())
 
 
 _NOTHING: dict[tuple[int, int], Piece] = {}
