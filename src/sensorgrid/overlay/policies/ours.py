@@ -24,7 +24,7 @@ RESERVE = 0.02
 """share of its budget that a broker tries to keep free, as long as it costs no copy"""
 
 EVEN = 0.5
-"""halves of a cell go as one if the thinner is at least so dense, compared with the other: one stream, not two"""
+"""cells go as one if each is at least so dense, compared with the densest: one stream, not two"""
 
 Scored = tuple[tuple[float, ...], Proposal]
 
@@ -129,16 +129,16 @@ class Ours:
 
 
 def dense_cells(view: View, attribute: int) -> dict[int, Load]:
-    """Cells that are worth a copy of their own: the finest, and larger ones whose halves are about as dense."""
+    """Cells that are worth a copy of their own: the finest, and larger ones all of whose parts are about as dense
+    as the densest of all."""
     found = dict(view.parts[attribute])
-    level = found
+    enough = EVEN * max((load.points / view.size(cell) for cell, load in found.items()), default=0.0)
+    level = {cell: load for cell, load in found.items() if load.points >= enough * view.size(cell)}
     while level:
         above: dict[int, Load] = {}
         for cell, low in level.items():
             high = level.get(cell ^ 1)
-            if cell & 1 or high is None or view.supply(attribute, cell >> 1) is None:
-                continue
-            if min(low.points, high.points) >= EVEN * max(low.points, high.points):
+            if not cell & 1 and high is not None and view.supply(attribute, cell >> 1) is not None:
                 above[cell >> 1] = Load(low.points + high.points, max(low.receivers, high.receivers))
         found.update(above)
         level = above
