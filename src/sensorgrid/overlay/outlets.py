@@ -56,7 +56,7 @@ class Entry:
         """its receiver can dial nobody else"""
         self.going: PeerId | None = None
         """where its receiver was redirected to"""
-        self.spread: tuple[tuple[int, int], ...] | None = None
+        self.spread: dict[int, int] | None = None
         """its points in each of the finest cells, once somebody wanted to know"""
 
     def __repr__(self) -> str:

@@ -232,7 +232,7 @@ class Replication:
             need=need,
             budget=outlets.budget,
             room=outlets.free + outlets.leaving,
-            whole=outlets.loads.whole,
+            whole=outlets.loads.whole(),
             parts=outlets.loads.parts(),
             holdings={
                 attribute: {cell: Holding(s.path, s.owed, s.owned) for cell, s in supplies.items()}
