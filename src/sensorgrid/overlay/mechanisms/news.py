@@ -48,6 +48,7 @@ class News:
         carriers, before = self.state.carriers, self.state.carried.get(broker, ())
         if cells == before:
             return
+        self.state.carriers_version += 1
         for attribute, cell in before:
             of = carriers[attribute]
             del of[cell][broker]
