@@ -384,7 +384,8 @@ class LoneBroker(Hands):
     def relays(self, digits: str, provider: int, receiver: int, start: int = 0) -> int:
         """It relays a cell of `provider` to a client; returns the generation of its stream."""
         effects = self.want(receiver, digits, start, via=provider)
-        effects += self.up(provider) if provider in dialled(effects) else []
+        if PeerId(provider) not in self.state.links.up:
+            effects += self.up(provider)
         (want,) = sent(effects, Want, provider)
         self.say(provider, Grant(want.generation, (cell(digits),), (PeerId(provider),)))
         return want.generation
