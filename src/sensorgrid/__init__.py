@@ -5,5 +5,5 @@ from sensorgrid.model.errors import SensorGridError
 from sensorgrid.model.grid import Grid
 from sensorgrid.model.query import Query, QuerySize
 
-__version__ = "0.2.0"
+__version__ = "0.3.0"
 __all__ = ["Box", "Grid", "Query", "QuerySize", "SensorGridError", "__version__"]

@@ -17,6 +17,7 @@ from sensorgrid.model.block import Values
 from sensorgrid.model.grid import ORDER_5D, Grid
 from sensorgrid.model.ids import PeerId, QueryId
 from sensorgrid.model.query import Query
+from sensorgrid.overlay.broker import Broker
 from sensorgrid.overlay.events import Advised, Region
 from sensorgrid.overlay.forwarding import wanted_of
 from sensorgrid.overlay.policies.interface import Policy
@@ -224,6 +225,8 @@ class Schedule:
         busy = [p for p, b in brokers.items() if b.state.outlets.entries]
         if len(brokers) < 2 or not busy:
             return
+        if rng.random() < 0.4 and self._cross(brokers):
+            return
         peer = rng.choice(busy)
         outlets = brokers[peer].state.outlets
         attribute = rng.choice([a for a, at in outlets.at.items() if at] or [0])
@@ -233,6 +236,24 @@ class Schedule:
             cell = cell << 1 | 1
         target = rng.choice([p for p in self.brokers if p != peer])
         self.world.feed(peer, Advised(attribute, cell, target))
+
+    def _cross(self, brokers: dict[PeerId, Broker]) -> bool:
+        """Send two brokers that have a cell from the same provider to each other: a circle, if both go."""
+        found = [
+            (peer, attribute, cell, list(takers))
+            for peer, broker in brokers.items()
+            for attribute, by in broker.state.outlets.fed.items()
+            for cell, takers in by.items()
+            if len(takers) > 1
+        ]
+        if not found:
+            return False
+        peer, attribute, cell, takers = self.rng.choice(found)
+        one, other = self.rng.sample(takers, 2)
+        self.world.feed(peer, Advised(attribute, cell, one))
+        again = Advised(attribute, cell, other)
+        self.world.after(self.rng.uniform(0.02, 0.15), lambda: self.world.feed(peer, again))
+        return True
 
     # -- faults
 

@@ -374,7 +374,8 @@ class World:
         if not connection.dead and connection.up.get(arrival.to):
             sender, several = arrival.sender, arrival.messages
             self.feed(
-                arrival.to, Received(sender, several[0]) if len(several) == 1 else Batch(sender, tuple(several))
+                arrival.to,
+                Received(sender, several[0]) if len(several) == 1 else Batch(sender, tuple(several)),
             )
 
     def _dial(self, me: PeerId, peer: PeerId) -> None:
