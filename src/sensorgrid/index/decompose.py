@@ -189,7 +189,8 @@ def points_in(box: Box, limits: tuple[int, int, int], cells: Sequence[int], grid
         np.array(cells, dtype=np.int64), box.x0, min(box.x1, columns), max(box.x1 - columns, 0), box.y0, box.y1,
         *limits, *grid.resolution_bits, layout.axes_array, layout.counts,
     )  # fmt: skip
-    return [int(points) for points in counts.tolist()]
+    found: list[int] = counts.tolist()
+    return found
 
 
 def _ranges(box: Box, limits: tuple[int, int, int], grid: Grid) -> tuple[Ints, Ints, Ints, Ints]:

@@ -28,7 +28,7 @@ def _outlets(outlets: Outlets) -> Iterator[str]:
     movable = sum(
         e.size for e in entries if e.granted and e.going is None and e.clip is not None and not e.stays
     )
-    counted = sum(load.points for by in outlets.loads.whole.values() for load in by.values())
+    counted = sum(load.points for by in outlets.loads.whole().values() for load in by.values())
     if movable != counted:
         yield f"loads sum up to {counted}, clients' entries to {movable}"
     for entry in entries:

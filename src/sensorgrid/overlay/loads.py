@@ -8,7 +8,7 @@ larger than a delegated cell can be cut. How an entry spreads is worked out when
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from sensorgrid.index.codes import prefixes
+from sensorgrid.index.codes import contains, prefixes
 from sensorgrid.index.decompose import points_in
 from sensorgrid.model.box import Box
 from sensorgrid.model.grid import Grid
@@ -39,58 +39,65 @@ class Loads:
     def __init__(self, grid: Grid, depth: int) -> None:
         self.grid = grid
         self.depth = depth
-        self.whole: Sums = {}
-        """entries at exactly this cell"""
+        self._whole: Sums = {}
         self._parts: Sums = {}
-        self._new: dict[Entry, None] = {}
-        """entries that `_parts` lacks"""
+        # Entries that the sums lack: most come and go without anybody asking.
+        self._not_in_whole: dict[Entry, None] = {}
+        self._not_in_parts: dict[Entry, None] = {}
 
     def add(self, entry: "Entry") -> None:
         """Count an entry."""
-        _change(self.whole, entry.attribute, ((entry.cell, entry.size),), 1)
-        self._new[entry] = None
+        self._not_in_whole[entry] = self._not_in_parts[entry] = None
 
     def remove(self, entry: "Entry") -> None:
         """Count it no longer."""
-        _change(self.whole, entry.attribute, ((entry.cell, entry.size),), -1)
-        if entry in self._new:
-            del self._new[entry]
+        if entry in self._not_in_whole:
+            del self._not_in_whole[entry]
+        else:
+            _change(self._whole, entry.attribute, {entry.cell: entry.size}, -1)
+        if entry in self._not_in_parts:
+            del self._not_in_parts[entry]
         else:
             _change(self._parts, entry.attribute, self._spread(entry), -1)
 
+    def whole(self) -> Sums:
+        """By attribute and cell: entries at exactly this cell."""
+        for entry in self._not_in_whole:
+            _change(self._whole, entry.attribute, {entry.cell: entry.size}, 1)
+        self._not_in_whole.clear()
+        return self._whole
+
     def parts(self) -> Sums:
         """By attribute and finest cell: all entries, those that are larger by their share in it."""
-        for entry in self._new:
+        for entry in self._not_in_parts:
             _change(self._parts, entry.attribute, self._spread(entry), 1)
-        self._new.clear()
+        self._not_in_parts.clear()
         return self._parts
 
     def share(self, entry: "Entry", cell: int) -> int:
         """Points of an entry in a cell."""
         if entry.cell.bit_length() >= cell.bit_length():
             return entry.size
-        down = cell.bit_length()
-        return sum(
-            points
-            for part, points in self._spread(entry)
-            if part.bit_length() >= down and part >> (part.bit_length() - down) == cell
-        )
+        spread = self._spread(entry)
+        if cell in spread:
+            return spread[cell]
+        return sum(points for part, points in spread.items() if contains(cell, part))
 
-    def _spread(self, entry: "Entry") -> tuple[tuple[int, int], ...]:
+    def _spread(self, entry: "Entry") -> dict[int, int]:
         if entry.spread is None:
-            assert entry.supply is not None
+            assert entry.supply is not None and entry.clip is not None
             digits = min(self.depth, entry.supply.cell.bit_length() - 1 + FINER_MAX)
             entry.spread = self._spread_over(entry, digits)
         return entry.spread
 
-    def _spread_over(self, entry: "Entry", digits: int) -> tuple[tuple[int, int], ...]:
+    def _spread_over(self, entry: "Entry", digits: int) -> dict[int, int]:
         finer = digits - (entry.cell.bit_length() - 1)
         if finer <= 0:
-            return ((entry.cell >> -finer, entry.size),)
+            return {entry.cell >> -finer: entry.size}
         cells = list(range(entry.cell << finer, entry.cell + 1 << finer))
         assert entry.clip is not None
         counts = points_in(Box(*entry.clip.box), entry.clip.limits, cells, self.grid)
-        return tuple((cell, points) for cell, points in zip(cells, counts, strict=True) if points)
+        return {cell: points for cell, points in zip(cells, counts, strict=True) if points}
 
 
 def summed(sums: dict[int, Load], shortest: int = 1) -> dict[int, Load]:
@@ -106,9 +113,9 @@ def summed(sums: dict[int, Load], shortest: int = 1) -> dict[int, Load]:
     return found
 
 
-def _change(sums: Sums, attribute: int, items: tuple[tuple[int, int], ...], sign: int) -> None:
+def _change(sums: Sums, attribute: int, items: dict[int, int], sign: int) -> None:
     mine = sums.setdefault(attribute, {})
-    for cell, points in items:
+    for cell, points in items.items():
         load = mine.get(cell)
         if load is None:
             load = mine[cell] = Load()

@@ -56,7 +56,7 @@ class Entry:
         """its receiver can dial nobody else"""
         self.going: PeerId | None = None
         """where its receiver was redirected to"""
-        self.spread: tuple[tuple[int, int], ...] | None = None
+        self.spread: dict[int, int] | None = None
         """its points in each of the finest cells, once somebody wanted to know"""
 
     def __repr__(self) -> str:
@@ -146,6 +146,8 @@ class Outlets:
         self._taken: tuple[tuple[int, int], ...] | None = None
         self.fed: dict[int, dict[int, dict[PeerId, int]]] = {}
         """by attribute and cell: brokers that take it from here, and how often"""
+        self.fed_version = 0
+        """grows with every change of `fed`"""
         self.leaving = 0
         """points per period of entries whose receivers were redirected and have not left yet"""
 
@@ -239,6 +241,7 @@ class Outlets:
         if is_broker(entry.peer):
             fed = self.fed.setdefault(entry.attribute, {}).setdefault(entry.cell, {})
             fed[entry.peer] = fed.get(entry.peer, 0) + 1
+            self.fed_version += 1
         if _can_move(entry):
             self.loads.add(entry)
 
@@ -267,6 +270,7 @@ class Outlets:
             del at[entry.cell]
         if is_broker(entry.peer):
             fed = self.fed[entry.attribute]
+            self.fed_version += 1
             fed[entry.cell][entry.peer] -= 1
             if not fed[entry.cell][entry.peer]:
                 del fed[entry.cell][entry.peer]
@@ -330,13 +334,6 @@ class Outlets:
         for code, entries in self.at.get(attribute, {}).items():
             if contains(cell, code):
                 yield from entries.values()
-
-    def carriers(self, attribute: int, cell: int) -> tuple[PeerId, ...]:
-        """Brokers that take the cell from here."""
-        fed = self.fed.get(attribute)
-        if not fed:
-            return ()
-        return tuple(dict.fromkeys(peer for code in prefixes(cell) for peer in fed.get(code, ())))
 
 
 def _can_move(entry: Entry) -> bool:

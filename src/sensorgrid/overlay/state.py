@@ -109,6 +109,17 @@ class Counters:
     """receivers that gave their slot to a broker"""
 
 
+@dataclass(frozen=True, slots=True)
+class Carried:
+    """Cells of one attribute that other brokers take from somebody, as far as known."""
+
+    version: tuple[int, int]
+    carriers: dict[int, tuple[PeerId, ...]]
+    """who, by cell"""
+    above: frozenset[int]
+    """cells that hold one of them, larger than it"""
+
+
 class State:
     """All that a broker knows."""
 
@@ -146,6 +157,9 @@ class State:
         """(attribute, cell) that brokers take from others, as last heard"""
         self.carriers: dict[int, dict[int, dict[PeerId, None]]] = {}
         """the same by attribute and cell"""
+        self.carriers_version = 0
+        """grows with every change of `carriers`"""
+        self._carried: dict[int, Carried] = {}
         self.counters = Counters()
         self._middles: dict[int, tuple[float, float]] = {}
 
@@ -161,13 +175,24 @@ class State:
 
     def carriers_of(self, attribute: int, cell: int) -> tuple[PeerId, ...]:
         """Other brokers that take a cell from somebody: from here, or as last heard."""
-        heard = self.carriers.get(attribute)
-        if not heard:
-            return self.outlets.carriers(attribute, cell)
-        found = dict.fromkeys(self.outlets.carriers(attribute, cell))
-        for code in prefixes(cell):
-            found.update(heard.get(code, {}))
-        return tuple(found)
+        known = self.carried_cells(attribute).carriers
+        if not known:
+            return ()
+        return tuple(dict.fromkeys(peer for code in prefixes(cell) for peer in known.get(code, ())))
+
+    def carried_cells(self, attribute: int) -> "Carried":
+        """Which cells others take from somebody; worked out again when that changes."""
+        version = (self.carriers_version, self.outlets.fed_version)
+        known = self._carried.get(attribute)
+        if known is None or known.version != version:
+            merged: dict[int, dict[PeerId, None]] = {}
+            for cells in (self.outlets.fed.get(attribute, {}), self.carriers.get(attribute, {})):
+                for cell, peers in cells.items():
+                    merged.setdefault(cell, {}).update(dict.fromkeys(p for p in peers if p != self.me))
+            carriers = {cell: tuple(peers) for cell, peers in merged.items() if peers}
+            above = frozenset(code for cell in carriers for code in prefixes(cell >> 1))
+            known = self._carried[attribute] = Carried(version, carriers, above)
+        return known
 
     def region_of(self, attribute: int, cell: int) -> Region | None:
         """The known region that contains a cell."""

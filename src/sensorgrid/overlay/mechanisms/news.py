@@ -49,6 +49,7 @@ class News:
         cells = tuple(dict.fromkeys(cells))
         if cells == before:
             return
+        self.state.carriers_version += 1
         for attribute, cell in before:
             of = carriers[attribute]
             del of[cell][broker]

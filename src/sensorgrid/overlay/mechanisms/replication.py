@@ -59,6 +59,8 @@ class Replication:
         """until when, and which news of the target led to it"""
         self._review_at: Instant | None = None
         self._foresee_at: Instant | None = None
+        self._tight = 0.0 if policy.foresees is None else (1 - policy.foresees) * state.settings.budget
+        """with less room than this the policy looks ahead"""
         self._retry_at: Instant | None = None
         self._back_off: dict[tuple[int, int], tuple[Instant, float]] = {}
         """by attribute and cell of a relay: not handed back before, pause"""
@@ -96,8 +98,8 @@ class Replication:
 
     def _looks_ahead(self) -> bool:
         """Whether the broker is so full that its policy wants to act before requests have to wait."""
-        share, outlets = self.policy.foresees, self.state.outlets
-        return share is not None and outlets.free + outlets.leaving < (1 - share) * outlets.budget
+        outlets = self.state.outlets
+        return outlets.budget - outlets.used - outlets.reserved + outlets.leaving < self._tight
 
     def _foresee(self) -> None:
         self._foresee_at = None
@@ -230,7 +232,7 @@ class Replication:
             need=need,
             budget=outlets.budget,
             room=outlets.free + outlets.leaving,
-            whole=outlets.loads.whole,
+            whole=outlets.loads.whole(),
             parts=outlets.loads.parts(),
             holdings={
                 attribute: {cell: Holding(s.path, s.owed, s.owned) for cell, s in supplies.items()}
@@ -244,12 +246,9 @@ class Replication:
         )
 
     def _carriers(self, attribute: int) -> dict[int, tuple[PeerId, ...]]:
-        """Who has what: as heard, whom this broker feeds, and who is on the way to it."""
-        found: dict[int, dict[PeerId, None]] = {}
-        for cell, peers in self.state.carriers.get(attribute, {}).items():
-            found.setdefault(cell, {}).update(peers)
-        for cell, fed in self.state.outlets.fed.get(attribute, {}).items():
-            found.setdefault(cell, {}).update(dict.fromkeys(fed))
+        """Who has what: as heard, whom this broker feeds, and who is on the way from the owner to it."""
+        known = self.state.carried_cells(attribute).carriers
+        found = {cell: dict.fromkeys(peers) for cell, peers in known.items()}
         for cell, supply in self.state.outlets.supplies.get(attribute, {}).items():
             if not supply.owned and supply.path is not None:
                 found.setdefault(cell, {}).update(dict.fromkeys(supply.path[:-1]))
@@ -333,18 +332,19 @@ class Replication:
 
     def next_wakeup(self) -> Instant | None:
         """When a reservation, a move or a relay's youth ends."""
-        times = [r.due for r in self.state.reservations.values()]
-        if self.move is not None:
-            times.append(self.move.due)
-        if self._going:
-            times.append(self._going[0][0])
-        if self._foresee_at is not None:
-            times.append(self._foresee_at)
-        if self._retry_at is not None:
-            times.append(self._retry_at)
-        if self._review_at is not None:
-            times.append(self._review_at)
-        return min(times, default=None)
+        due = self._review_at
+        for at in (
+            self._foresee_at,
+            self._retry_at,
+            None if self.move is None else self.move.due,
+            self._going[0][0] if self._going else None,
+        ):
+            if at is not None and (due is None or at < due):
+                due = at
+        for reservation in self.state.reservations.values():
+            if due is None or reservation.due < due:
+                due = reservation.due
+        return due
 
     def woke(self) -> None:
         """End what has lasted too long."""

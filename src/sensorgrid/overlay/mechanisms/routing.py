@@ -11,7 +11,7 @@ that no part is nearest to two brokers at once; the target is chosen anew for ea
 from collections.abc import Callable
 from typing import Any
 
-from sensorgrid.index.codes import contains, prefixes
+from sensorgrid.index.codes import prefixes
 from sensorgrid.model.ids import Instant, PeerId, is_broker
 from sensorgrid.overlay.events import Assigned
 from sensorgrid.overlay.geography import box_of, distance
@@ -146,23 +146,15 @@ class Routing:
         carriers = state.carriers_of(attribute, cell)
         if carriers:
             free = state.free_of
-            room, peer = max(((free.get(c, (0, 0))[1], c) for c in carriers if c != state.me), default=(0, 0))
-            return [(cell, PeerId(peer) if room >= size else mine)]
-        if not self._carried_below(attribute, cell):
+            room, peer = max((free.get(c, (0, 0))[1], c) for c in carriers)
+            return [(cell, peer if room >= size else mine)]
+        if cell not in state.carried_cells(attribute).above:
             return [(cell, mine)]
         shares = [
             *self._shares(attribute, cell << 1, owned),
             *self._shares(attribute, cell << 1 | 1, owned),
         ]
         return [(cell, mine)] if all(peer == mine for _, peer in shares) else shares
-
-    def _carried_below(self, attribute: int, cell: int) -> bool:
-        """Whether somebody is known to carry a part of the cell."""
-        return any(
-            contains(cell, code)
-            for cells in (self.state.outlets.fed.get(attribute, {}), self.state.carriers.get(attribute, {}))
-            for code in cells
-        )
 
     def _splits(self, attribute: int, cell: int) -> bool:
         """Whether a known region lies inside the cell, smaller than it."""

@@ -17,10 +17,14 @@ With `gossips` targets are all brokers whose free bandwidth is known; without, t
 from collections.abc import Iterator
 
 from sensorgrid.model.ids import PeerId
+from sensorgrid.overlay.loads import Load, summed
 from sensorgrid.overlay.policies.interface import Proposal, View
 
 RESERVE = 0.02
 """share of its budget that a broker tries to keep free, as long as it costs no copy"""
+
+EVEN = 0.5
+"""cells go as one if each is at least so dense, compared with the densest: one stream, not two"""
 
 Scored = tuple[tuple[float, ...], Proposal]
 
@@ -65,11 +69,15 @@ class Ours:
 
     def _to_carriers(self, view: View) -> Iterator[Scored]:
         """Moves that need no new copy."""
-        for attribute, parts in view.parts.items():
-            for cell, load in parts.items():
-                for peer in view.has(attribute, cell):
+        for attribute, carriers in view.carriers.items():
+            loads = summed(view.parts.get(attribute, {}))
+            for cell, peers in carriers.items():
+                load = loads.get(cell)
+                if load is None:
+                    continue
+                for peer in peers:
                     free = view.free.get(peer, 0)
-                    if peer == view.me or free <= 0 or (attribute, cell, peer) in view.declined:
+                    if free <= 0 or (attribute, cell, peer) in view.declined:
                         continue
                     # As much as levels the two, so that neither has to move again soon.
                     moved = min(load.points, free, max(view.need, (free - view.room) // 2))
@@ -99,17 +107,39 @@ class Ours:
 
     def _copies(self, view: View) -> Iterator[Scored]:
         """New copies, by what they relieve this broker of."""
-        for attribute, parts in view.parts.items():
+        for attribute in view.parts:
             targets = self._targets(view, attribute)
-            for cell, load in parts.items():
+            for cell, load in dense_cells(view, attribute).items():
                 if load.receivers < 2:
                     continue
                 size, has = view.size(cell), view.has(attribute, cell)
                 for peer, free in targets:
                     relief = min(load.points, free) - size
-                    if relief > 0 and peer not in has and (attribute, cell, peer) not in view.declined:
+                    if (
+                        relief > 0
+                        and peer not in has
+                        and not view.overlaps(attribute, cell, peer)
+                        and (attribute, cell, peer) not in view.declined
+                    ):
                         yield (relief, free, -cell, -peer), Proposal(attribute, cell, peer, cuts=True)
 
     def _targets(self, view: View, attribute: int) -> list[tuple[PeerId, int]]:
         known = view.free if self.gossips else view.neighbours.get(attribute, ())
         return [(p, view.free[p]) for p in known if p != view.me and view.free.get(p, 0) > 0]
+
+
+def dense_cells(view: View, attribute: int) -> dict[int, Load]:
+    """Cells that are worth a copy of their own: the finest, and larger ones all of whose parts are about as dense
+    as the densest of all."""
+    found = dict(view.parts[attribute])
+    enough = EVEN * max((load.points / view.size(cell) for cell, load in found.items()), default=0.0)
+    level = {cell: load for cell, load in found.items() if load.points >= enough * view.size(cell)}
+    while level:
+        above: dict[int, Load] = {}
+        for cell, low in level.items():
+            high = level.get(cell ^ 1)
+            if not cell & 1 and high is not None and view.supply(attribute, cell >> 1) is not None:
+                above[cell >> 1] = Load(low.points + high.points, max(low.receivers, high.receivers))
+        found.update(above)
+        level = above
+    return found
