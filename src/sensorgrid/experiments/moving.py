@@ -17,7 +17,7 @@ from sensorgrid.experiments.multires import connections, replication
 from sensorgrid.model.grid import ORDER_4D, Grid
 from sensorgrid.model.ids import PeerId, QueryId
 from sensorgrid.overlay.events import Region
-from sensorgrid.overlay.policies.anticipate import Anticipating
+from sensorgrid.overlay.policies.anticipate import Anticipate
 from sensorgrid.overlay.policies.interface import Policy
 from sensorgrid.overlay.policies.ours import Ours
 from sensorgrid.overlay.settings import Settings
@@ -27,7 +27,7 @@ from sensorgrid.simulator.world import World
 
 Row = dict[str, Any]
 
-POLICIES = ("ours", "anticipating")
+POLICIES = ("ours", "anticipate")
 BROKERS, DIGITS, DEPTH = 64, 6, 10
 STEP_S = 5.0
 """simulated seconds per hour of the storm"""
@@ -66,14 +66,14 @@ def cases(tracks: int, seeds: range, path: Path) -> list[Case]:
 
 def policy_of(name: str) -> Policy:
     """The policy that a table calls so."""
-    return Anticipating() if name == "anticipating" else Ours(True)
+    return Anticipate() if name == "anticipate" else Ours(True)
 
 
 def grid_of() -> Grid:
     """The earth at a third of a degree."""
     return Grid(
         shape=(1024, 512),
-        resolution_bits=4,
+        resolution_bits=(4, 4, 4),
         order=ORDER_4D,
         region_digits=DIGITS,
         attributes=("air_temperature",),
