@@ -14,3 +14,10 @@ settings.load_profile("sensorgrid")
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--long", action="store_true", help="also what takes long: all real data in full")
     parser.addoption("--kills", type=int, default=2, help="how often the recovery test kills the driver (2)")
+    parser.addoption(
+        "--schedules", type=int, default=200, help="how many schedules of faults are played (200)"
+    )
+    parser.addoption(
+        "--schedule", type=int, help="play this schedule of faults alone, checked after every event"
+    )
+    parser.addoption("--golden", action="store_true", help="write the golden conversations anew")

@@ -140,6 +140,57 @@ def faults_command(
         raise typer.Exit(1)
 
 
+@app.command("moving")
+def moving_command(
+    json_file: Annotated[
+        Path | None,
+        typer.Option("--json", metavar="FILE", help="Also write the table here; - writes it instead."),
+    ] = None,
+    quick: Annotated[bool, typer.Option("--quick", help="One storm.")] = False,
+    seeds: Annotated[str, typer.Option(metavar="A[-B]", help="Of the queries.")] = "1",
+    storms: Annotated[int, typer.Option(min=1, help="So many storms of at most five days.")] = 10,
+    data: Annotated[
+        Path | None,
+        typer.Option("--data", help="Folder with storm-tracks; else SENSORGRID_DATA, ../shared/data."),
+    ] = None,
+    spark: Annotated[
+        str | None, typer.Option("--spark", metavar="MASTER", help="Spread the runs over Spark.")
+    ] = None,
+) -> None:
+    """Clients follow real storms: a policy that anticipates against one that reacts (multires, section 6).
+
+    Example: sensorgrid experiment moving --quick
+    """
+    from sensorgrid.benchmarks.truth import data_folder
+    from sensorgrid.experiments import moving
+    from sensorgrid.experiments.sweep import sweep
+
+    target, chosen = arguments.read_target(json_file), arguments.read_seeds(seeds)
+    path = data_folder(data, "storm-tracks") / "storm-tracks" / "ibtracs_wmo.csv.gz"
+    cases = moving.cases(1 if quick else storms, chosen, path)
+    with _progress() as progress:
+        task = progress.add_task("storms", total=len(cases))
+
+        def done(count: int, case: moving.Case) -> None:
+            progress.update(task, completed=count, description=f"storm {case.track + 1}, {case.policy}")
+
+        rows = sorted(sweep(cases, spark, done), key=lambda r: (r["track"], r["seed"], r["policy"]))
+    args = {"quick": quick, "seeds": seeds, "storms": storms, "spark": spark}
+    if write(target, {"command": "experiment moving", "version": __version__, "args": args, "rows": rows}):
+        table = Table(title="Clients that follow a storm", title_justify="left")
+        for name in ("storm", "policy"):
+            table.add_column(name)
+        for name in ("queries", "refused", "wait p95", "p99", "replication", "moves"):
+            table.add_column(name, justify="right")
+        for row in rows:
+            table.add_row(
+                row["storm"], row["policy"], f"{row['queries']:,}", f"{row['refused_share']:.1%}",
+                f"{row['wait_p95_s'] * 1e3:.0f} ms", f"{row['wait_p99_s'] * 1e3:.0f} ms",
+                f"{row['replication']:.3f}", f"{row['delegations']:,}",
+            )  # fmt: skip
+        console.print(table)
+
+
 def _list(name: str, text: str | None, convert: Callable[[str], T]) -> tuple[T, ...]:
     try:
         return () if text is None else tuple(convert(part.strip()) for part in text.split(","))

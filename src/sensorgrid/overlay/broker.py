@@ -96,7 +96,7 @@ class Broker:
         if type(event) is Received:  # by far the most frequent
             if event.peer in state.links.up:
                 state.links.up[event.peer] = now
-                self._handlers[type(event.message)](event.peer, event.message)
+                self._handlers.get(type(event.message), _ignore)(event.peer, event.message)
         elif type(event) is Batch:
             self._batch(event, now)
         else:
@@ -114,7 +114,7 @@ class Broker:
             if type(message) not in self.streams.handlers:
                 self._settle()
             self.state.links.up[event.peer] = now
-            self._handlers[type(message)](event.peer, message)
+            self._handlers.get(type(message), _ignore)(event.peer, message)
 
     def _happened(self, event: Event, now: Instant) -> None:
         state = self.state
@@ -169,3 +169,7 @@ class Broker:
     def _down(self, peer: PeerId) -> None:
         for mechanism in self.mechanisms:
             mechanism.peer_down(peer)
+
+
+def _ignore(peer: PeerId, message: Any) -> None:
+    """What nobody says to a broker."""

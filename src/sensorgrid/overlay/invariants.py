@@ -34,7 +34,12 @@ def _outlets(outlets: Outlets) -> Iterator[str]:
     for entry in entries:
         if entry.supply is None or not contains(entry.supply.cell, entry.cell):
             yield f"{entry} is fed by nothing that contains it"
-        elif entry.granted and entry.supply.head is not None and entry.next < entry.supply.head:
+        elif (
+            entry.granted
+            and entry.supply.head is not None
+            and entry.next < entry.supply.head
+            and (entry.until is None or entry.next < entry.until)
+        ):
             yield f"{entry} stands at {entry.next}, its supply at {entry.supply.head}"
     for attribute, supplies in outlets.supplies.items():
         for cell in supplies:

@@ -13,7 +13,7 @@ from typing import Annotated, TypeAlias
 from msgspec import Meta, Struct
 
 from sensorgrid.model.block import Slab
-from sensorgrid.model.grid import DIGITS_MAX
+from sensorgrid.model.grid import BITS_MAX, DIGITS_MAX
 from sensorgrid.model.ids import PeerId
 
 NO_ROOM = "no bandwidth left"
@@ -21,6 +21,9 @@ NO_ROOM = "no bandwidth left"
 
 Code: TypeAlias = Annotated[int, Meta(ge=1, le=(2 << DIGITS_MAX) - 1)]
 """a cell; checked when a message is decoded"""
+
+Rank: TypeAlias = Annotated[int, Meta(ge=1, le=1 << BITS_MAX)]
+Count: TypeAlias = Annotated[int, Meta(ge=0)]
 
 Path: TypeAlias = tuple[PeerId, ...]
 """brokers that a stream passes, the owner first, the provider last"""
@@ -31,7 +34,7 @@ class Clip(Struct, frozen=True, array_like=True, gc=False):
 
     box: tuple[int, int, int, int]
     """columns [x0, x1), rows [y0, y1)"""
-    limits: tuple[int, int, int]
+    limits: tuple[Rank, Rank, Rank]
     """ranks below these, along x, y, t"""
     low: float | None = None
     """values below are masked"""
@@ -170,7 +173,7 @@ class Offer(Message, frozen=True):
     number: int
     attribute: int
     cell: Code
-    load: int
+    load: Count
     """points per period that would move"""
     source: PeerId | None = None
     """take it from there: my own stream of it will end"""
@@ -180,14 +183,14 @@ class Answer(Message, frozen=True):
     """So much is reserved for you, for a while; 0: no."""
 
     number: int
-    load: int
+    load: Count
 
 
 class Moving(Message, frozen=True):
     """So much will come; the rest of the reservation is yours again."""
 
     number: int
-    load: int
+    load: Count
 
 
 class News(Message, frozen=True):

@@ -48,12 +48,14 @@ class Standing:
 
     __slots__ = (
         "admitted", "ask", "attempts", "clips", "due", "extra", "held", "id", "limbo", "pieces", "retired", "suspended",
-        "turn", "until",
+        "turn", "until", "wish",
     )  # fmt: skip
 
     def __init__(self, query: QueryId, ask: Query, until: int | None) -> None:
         self.id = query
         self.ask = ask
+        self.wish = ask
+        """what it is being refined to"""
         self.until = until
         self.clips: dict[int, Clip] = {}
         """by attribute"""
@@ -203,7 +205,7 @@ class Session:
         while self._failed:
             standing, reason = self._failed.popitem()
             self._fail(standing, reason)
-        for standing in self._touched:
+        for standing in list(self._touched):
             if standing.id in self.queries:
                 self._progress(standing)
         self._touched.clear()
@@ -254,7 +256,13 @@ class Session:
     def _refine(self, query: QueryId, ask: Query) -> None:
         """Only what is missing starts; what is no longer wanted ends; what both want goes on untouched."""
         standing = self.queries.get(query)
-        if standing is None or not standing.admitted or standing.suspended or standing.extra:
+        if (
+            standing is None
+            or not standing.admitted
+            or standing.suspended
+            or standing.extra
+            or standing.retired
+        ):
             self.effects.append(Reply(query, "not refined", "the query does not run, or is being refined"))
             return
         try:
@@ -282,11 +290,13 @@ class Session:
                 if count:
                     standing.extra[Piece(standing, attribute, cell, count, turn, clip, standing.until)] = None
         standing.retired = {p: None for p in standing.pieces if p not in kept}
-        standing.ask = ask
+        standing.wish = ask
         if standing.extra:
             self._seek(list(standing.extra))
-        else:
+        elif standing.retired:
             self._touched[standing] = None
+        else:
+            self._finish_refinement(standing)
 
     def _same(self, cell: int, a: Clip | None, b: Clip) -> bool:
         """Whether two clips want the same of a cell."""
@@ -343,9 +353,6 @@ class Session:
     def _progress(self, standing: Standing) -> None:
         """Admit a query, resume it, finish a refinement or the query itself."""
         pieces = standing.pieces
-        if standing.until is not None and all(p.next >= standing.until for p in pieces) and standing.admitted:
-            self._end(standing.id, "finished")
-            return
         fed = all(p.feed is not None for p in pieces)
         if fed and not standing.admitted:
             standing.admitted = True
@@ -356,7 +363,9 @@ class Session:
             self.effects.append(Reply(standing.id, "resumed"))
         if fed:
             standing.attempts = 0
-        if (standing.extra or standing.retired) and fed and all(p.feed is not None for p in standing.extra):
+        if standing.admitted and standing.until is not None and all(p.next >= standing.until for p in pieces):
+            self._end(standing.id, "finished")
+        elif (standing.extra or standing.retired) and fed and all(p.feed is not None for p in standing.extra):
             self._finish_refinement(standing)
 
     def _finish_refinement(self, standing: Standing) -> None:
@@ -366,6 +375,7 @@ class Session:
         for piece in standing.retired:
             del standing.pieces[piece]
         standing.pieces.update(standing.extra)
+        standing.ask = standing.wish
         standing.extra, standing.retired, standing.limbo = {}, {}, []
         self.effects.append(Reply(standing.id, "refined"))
         self._release(standing)
@@ -435,6 +445,11 @@ class Session:
         """A tick of a piece."""
         standing = piece.owner
         assert isinstance(standing, Standing)
+        if standing.until is not None:
+            if piece.next >= standing.until:
+                self._touched[standing] = None
+            if tick >= standing.until:
+                return
         block = Deliver(standing.id, piece.attribute, piece.cell, tick, revision, slabs)
         if piece in standing.retired:
             self._touched[standing] = None
@@ -447,8 +462,6 @@ class Session:
             standing.held.append(block)
         else:
             self._failed[standing] = f"{HELD_MAX} blocks came before the query was accepted"
-        if standing.until is not None and piece.next >= standing.until:
-            self._touched[standing] = None
 
     def moved(self, piece: Piece) -> None:
         """A piece is fed, or fed otherwise."""

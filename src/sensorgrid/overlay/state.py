@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from random import Random
 
 from sensorgrid.index.codes import prefixes
+from sensorgrid.index.layout import layout_of
 from sensorgrid.model.box import Box
 from sensorgrid.model.grid import Grid
 from sensorgrid.model.ids import Instant, PeerId
@@ -131,6 +132,8 @@ class State:
         self.effects: list[Effect] = []
         self.links = Links(self.effects)
         self.outlets = Outlets(settings.budget, grid, settings.depth)
+        self.digits = min(settings.depth, layout_of(grid).digits)
+        """of the longest cell that anybody may ask for"""
         self.intake: Intake
         self.regions: dict[int, dict[int, Region]] = {}
         """by attribute and cell: own regions and adjacent ones"""

@@ -116,6 +116,8 @@ class World:
         self.replies: dict[tuple[PeerId, QueryId], list[Reply]] = {}
         self.replied: dict[tuple[PeerId, QueryId], Instant] = {}
         """when a client last heard of its query"""
+        self.admitted: dict[tuple[PeerId, QueryId], Instant] = {}
+        """when a query was admitted"""
         self.on_deliver: Callable[[PeerId, Deliver], None] | None = None
         self.on_send: Callable[[PeerId, PeerId, messages.Any], None] | None = None
         self.events = 0
@@ -348,6 +350,8 @@ class World:
             case Reply(query):
                 self.replies.setdefault((me, query), []).append(effect)
                 self.replied[me, query] = self.now
+                if effect.status == "admitted":
+                    self.admitted[me, query] = self.now
             case Recall(attribute, cell, epoch):
                 self._recall(me, attribute, cell, epoch)
 

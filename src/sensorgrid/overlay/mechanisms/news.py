@@ -46,6 +46,7 @@ class News:
 
     def _carries(self, broker: PeerId, cells: Cells) -> None:
         carriers, before = self.state.carriers, self.state.carried.get(broker, ())
+        cells = tuple(dict.fromkeys(cells))
         if cells == before:
             return
         self.state.carriers_version += 1

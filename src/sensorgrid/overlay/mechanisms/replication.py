@@ -257,8 +257,11 @@ class Replication:
     # -- another broker has too much
 
     def offered(self, peer: PeerId, message: Offer) -> None:
-        """Reserve what is free."""
+        """Reserve what is free; the same number again replaces what was reserved under it."""
         state = self.state
+        before = state.reservations.pop((peer, message.number), None)
+        if before is not None:
+            state.outlets.reserved -= before.left
         load = min(message.load, state.outlets.free)
         if load <= 0:
             state.send(peer, Answer(message.number, 0))
@@ -302,7 +305,7 @@ class Replication:
             entry, key = entries[0], (supply.attribute, supply.cell)
             not_before, pause = self._back_off.get(key, (0.0, state.settings.age_min_s))
             old = state.now - supply.since >= state.settings.age_min_s
-            if not old or state.now < not_before or not entry.granted or entry.going is not None:
+            if not old or state.now < not_before or not _sits(entry, brokers=True):
                 continue
             self._back_off[key] = (state.now + pause, min(2 * pause, state.settings.backoff_max_s * 10))
             items = ((entry.cell, entry.cell),)

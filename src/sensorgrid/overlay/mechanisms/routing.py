@@ -98,6 +98,9 @@ class Routing:
         stack = list(cells[::-1])
         while stack:
             cell = stack.pop()
+            if cell.bit_length() > state.digits + 1:
+                answers.append((cell, None))
+                continue
             supply = state.outlets.supply_for(attribute, cell)
             if supply is not None and (supply.owned or not (owner or own)):
                 if owner or not self.forwards or is_broker(asker):

@@ -12,6 +12,7 @@ from sensorgrid.index.codes import beside, contains
 from sensorgrid.index.decompose import points_in
 from sensorgrid.model.block import Slab
 from sensorgrid.model.box import Box
+from sensorgrid.model.errors import GridError
 from sensorgrid.model.ids import Instant, PeerId, is_broker
 from sensorgrid.overlay.events import Assigned, Published, Recall, Recalled, Region
 from sensorgrid.overlay.geography import box_of
@@ -78,13 +79,16 @@ class Streams:
 
     def _sizes(self, want: Want) -> list[int]:
         """Points of the entries, counted here: a budget cannot rest on what others claim."""
-        grid, digits = self.state.grid, self.state.settings.depth
+        grid, digits = self.state.grid, self.state.digits
         cells = [item[0] for item in want.items]
         if any(not 0 < cell.bit_length() <= digits + 1 for cell in cells):
             return [0] * len(cells)
         if want.clip is None:
             return [grid.points_per_period >> (cell.bit_length() - 1) for cell in cells]
-        return points_in(Box(*want.clip.box), want.clip.limits, cells, grid)
+        try:
+            return points_in(Box(*want.clip.box), want.clip.limits, cells, grid)
+        except GridError:  # a box that the grid has not
+            return [0] * len(cells)
 
     def _admit(self, request: Waiting) -> None:
         """Accept a request, let it wait for room, or refuse it."""
@@ -275,21 +279,30 @@ class Streams:
         if supply.head is None:
             return
         first = entry.next
-        if supply.owned and supply.start is not None and first < supply.start:
-            until = min(supply.start, supply.head)
-            self._send(entry, first, 0, None, until)
-            entry.next = first = until
+        end = supply.head if entry.until is None else min(supply.head, entry.until)
+        if supply.owned and supply.start is not None:
+            self._gap(entry, supply.start)
+            first = entry.next
         late = self.state.settings.lateness_ticks
-        for tick in range(first - late, supply.head):
+        for tick in range(first - late, end):
             held = supply.ring.get(tick)
             if held is not None and (tick == entry.next or (tick < first and held[0] > 0)):
                 self._send(entry, tick, held[0], self._part(entry, held[1], tick))
                 if tick == entry.next:
                     entry.next += 1
 
+    def _gap(self, entry: Entry, until: int) -> None:
+        """Name what an owner lacks of the ticks before `until`."""
+        until = until if entry.until is None else min(until, entry.until)
+        if entry.next < until:
+            self._send(entry, entry.next, 0, None, until)
+            entry.next = until
+
     def _part(self, entry: Entry, slabs: tuple[Slab, ...] | None, tick: int) -> tuple[Slab, ...] | None:
         assert entry.supply is not None
-        return entry.supply.table.rows[entry.cell, entry.clip].part(self.state.grid, slabs, tick)[0]
+        part, hidden = entry.supply.table.rows[entry.cell, entry.clip].part(self.state.grid, slabs, tick)
+        self.state.counters.masked_points += hidden
+        return part
 
     # -- data come by
 
@@ -316,7 +329,10 @@ class Streams:
             return
         if supply.head is not None and event.tick < supply.head and held is None:
             return  # older than the ring
-        if supply.head is not None and event.tick > supply.head:
+        if supply.head is None:
+            for entry in [e for e in supply.entries.values() if e.granted]:
+                self._gap(entry, event.tick)
+        elif event.tick > supply.head:
             for tick in range(supply.head, event.tick):
                 self._forward(supply, tick, 0, None)
         self._forward(supply, event.tick, event.revision, self._slabs(event.cell, event))
@@ -420,6 +436,9 @@ class Streams:
         supply = outlets.supplies.get(region.attribute, {}).get(region.cell)
         if supply is not None and supply.owned and supply.epoch == region.epoch:
             return
+        above = outlets.supply_for(region.attribute, region.cell)
+        if above is not None and above.cell != region.cell:
+            self._cut_at(above, region.cell)
         entries = self._absorb(region.attribute, region.cell)
         supply = Supply(region.attribute, region.cell, self.state.now)
         supply.epoch = region.epoch

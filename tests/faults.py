@@ -1,0 +1,35 @@
+"""Schedules of faults as tests: which seeds, and what a failure says."""
+
+import pytest
+
+from sensorgrid.simulator.schedules import Outcome, play
+
+CHUNK = 10
+"""schedules per test: small enough that a failure is near, large enough that pytest is not the cost"""
+WATCHED = 5
+"""schedules that are checked after every event"""
+
+
+def chunks(config: pytest.Config, file: int, files: int) -> list[range]:
+    """The seeds of one of the files that share them."""
+    if config.getoption("--schedule") is not None:
+        seed = config.getoption("--schedule")
+        return [range(seed, seed + 1)] if file == 0 else []
+    count = config.getoption("--schedules")
+    return [range(start, min(start + CHUNK, count)) for start in range(file * CHUNK, count, files * CHUNK)]
+
+
+def play_all(seeds: range, watch: bool = False) -> list[Outcome]:
+    """Play schedules; a failure gives the seed and the one command that repeats it."""
+    outcomes = []
+    for seed in seeds:
+        outcome = play(seed, watch=watch)
+        if outcome.problems:
+            pytest.fail(
+                f"schedule {seed}: {', '.join(outcome.faults)}\n  "
+                + "\n  ".join(outcome.problems[:10])
+                + f"\nrepeat: pytest tests/simulator/test_schedules.py --schedule {seed}",
+                pytrace=False,
+            )
+        outcomes.append(outcome)
+    return outcomes

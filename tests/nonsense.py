@@ -1,0 +1,46 @@
+"""Messages that could come from anywhere: of the right form, and perhaps without any sense."""
+
+from hypothesis import strategies as st
+
+from hands import EVERYTHING, client
+from sensorgrid.model.ids import PeerId
+from sensorgrid.overlay import messages
+from sensorgrid.overlay.messages import Clip, Feed
+
+codes = st.one_of(st.integers(1, 127), st.sampled_from([8, 9, 10, 11, 16, 17]), st.integers(1, (1 << 43) - 1))
+few = st.integers(0, 3)
+peers = st.sampled_from([0, 1, 2, 3, 4, client(0), client(1), client(2)]).map(PeerId)
+paths = st.lists(peers, max_size=3).map(tuple)
+cells = st.lists(codes, max_size=3).map(tuple)
+numbers = st.one_of(st.integers(-2, 130), st.integers(-(1 << 60), 1 << 60))
+ticks = st.integers(-5, 60)
+clips = st.one_of(
+    st.none(),
+    st.just(EVERYTHING),
+    st.builds(Clip, st.tuples(*[st.integers(-1, 20)] * 4), st.tuples(*[st.integers(-1, 4)] * 3)),
+)
+located = st.lists(st.tuples(codes, st.none() | peers), max_size=3).map(tuple)
+wants = st.lists(st.tuples(codes, st.sampled_from([64, 32, 16, 128, 1]), ticks), max_size=3).map(tuple)
+
+anything: st.SearchStrategy[messages.Any] = st.one_of(
+    st.builds(messages.Want, few, few, wants, clips, st.none() | ticks, st.none() | peers, st.booleans()),
+    st.builds(messages.Leave, few, cells),
+    st.builds(messages.Grant, few, cells, st.none() | paths),
+    st.builds(messages.Refuse, few, cells, st.sampled_from(["no", messages.NO_ROOM]), paths, cells),
+    st.builds(messages.Redirect, few, st.lists(st.tuples(codes, codes), max_size=2).map(tuple), peers),
+    st.builds(Feed, few, codes, ticks, few, st.none() | st.just(()), ticks),
+    st.builds(messages.Ask, few, few, cells, st.booleans()),
+    st.builds(messages.Find, peers, few, few, cells, st.booleans(), paths),
+    st.builds(messages.Found, peers, few, few, located, paths),
+    st.builds(messages.Located, few, few, located),
+    st.builds(messages.Offer, few, few, codes, numbers, st.none() | peers),
+    st.builds(messages.Answer, few, numbers),
+    st.builds(messages.Moving, few, numbers),
+    st.builds(
+        messages.News,
+        st.lists(
+            st.tuples(peers, few, numbers, st.lists(st.tuples(few, codes), max_size=2).map(tuple)), max_size=2
+        ).map(tuple),
+    ),
+    st.builds(messages.Alive, st.booleans()),
+)
