@@ -64,12 +64,12 @@ class Truth:
         return east, north
 
 
-def data_folder(folder: Path | None = None) -> Path:
+def data_folder(folder: Path | None = None, holds: str = "truth-grids") -> Path:
     """Where the data lies: the argument, else SENSORGRID_DATA, else beside the project."""
     found = folder or Path(os.environ.get(VARIABLE) or _BESIDE)
-    if not (found / "truth-grids").is_dir():
+    if not (found / holds).is_dir():
         raise TruthError(
-            f"data folder {found}: found no folder truth-grids, expected one there or where {VARIABLE} points"
+            f"data folder {found}: found no folder {holds}, expected one there or where {VARIABLE} points"
         )
     return found
 

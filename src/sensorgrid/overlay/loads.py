@@ -85,7 +85,8 @@ class Loads:
 
     def _spread(self, entry: "Entry") -> dict[int, int]:
         if entry.spread is None:
-            assert entry.supply is not None and entry.clip is not None
+            assert entry.supply is not None
+            assert entry.clip is not None
             digits = min(self.depth, entry.supply.cell.bit_length() - 1 + FINER_MAX)
             entry.spread = self._spread_over(entry, digits)
         return entry.spread

@@ -210,7 +210,7 @@ class Replication:
         if proposal.passes or proposal.target in self.state.carriers_of(proposal.attribute, proposal.cell):
             return chosen
         size = self.state.grid.points_per_period >> (down - 1)
-        return chosen if len(chosen) >= 2 and (move.advised or total > size) else []
+        return chosen if len(chosen) >= 2 and (move.advised or proposal.ahead or total > size) else []
 
     def _decline(self, proposal: Proposal) -> None:
         """Not again soon, unless the target's budget changes."""

@@ -32,6 +32,8 @@ class Proposal:
     passes: bool = False
     """the cell is a supply of this broker which it gives up: all its receivers go, brokers too, and the target
     takes the cell from this broker's provider"""
+    ahead: bool = False
+    """it need not pay yet: load is expected there"""
 
 
 @dataclass(frozen=True, slots=True)

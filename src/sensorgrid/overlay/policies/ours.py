@@ -64,6 +64,8 @@ class Ours:
         Requests that nobody has room for next door would otherwise be refused while there is room two doors away.
         """
         worth = RESERVE * view.budget
+        if view.room >= worth:
+            return None
         moves = [m for m in (*self._to_carriers(view), *self._passes(view)) if m[0][1] - view.room >= worth]
         return max(moves, key=lambda m: m[0][1:], default=(None, None))[1]
 
