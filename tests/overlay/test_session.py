@@ -20,13 +20,24 @@ from hands import (
     sent,
 )
 from nonsense import anything
-from sensorgrid.index.codes import contains
+from sensorgrid.index.codes import beside, contains
 from sensorgrid.model.ids import PeerId
 from sensorgrid.model.query import Query
 from sensorgrid.overlay import messages
 from sensorgrid.overlay.codec import CodecError, decode, encode
 from sensorgrid.overlay.events import Batch, Deliver, Effect
-from sensorgrid.overlay.messages import NO_ROOM, Alive, Ask, Feed, Grant, Leave, Located, Refuse, Want
+from sensorgrid.overlay.messages import (
+    NO_ROOM,
+    Alive,
+    Ask,
+    Feed,
+    Grant,
+    Leave,
+    Located,
+    Redirect,
+    Refuse,
+    Want,
+)
 
 REGION = box_query(0, 0, 4, 8)
 """all of region 000"""
@@ -242,6 +253,23 @@ def test_a_located_answer_in_parts_splits_the_pieces() -> None:
 
     assert me.statuses() == ["admitted"]
     given_once(me, points_asked(REGION, range(1)))
+
+
+def test_a_redirect_of_a_part_splits_a_piece_and_each_point_comes_once() -> None:
+    """Rules 1, 4 and 5."""
+    me = running(REGION, {"000": 1})
+    me.tick(1, 0, 1)
+    ((generation, code),) = me.sources[PeerId(1)]
+
+    effects = me.say(1, Redirect(generation, ((code, cell("00010")),), PeerId(4)))
+    me.tick(1, 2)
+    me.grant(4, (1, 4))
+    me.tick(4, 2, 3)
+    me.tick(1, 3)
+
+    assert dialled(effects) == [4]
+    assert sorted(c for _, c in me.sources[PeerId(1)]) == sorted(beside(code, cell("00010")))
+    given_once(me, points_asked(REGION, range(4)))
 
 
 # -- suspended and resumed

@@ -944,6 +944,49 @@ def test_a_delegation_that_would_move_only_one_is_not_made() -> None:
     assert sent(effects, Moving) == [Moving(offer.number, 0)]
 
 
+def test_a_delegation_of_a_part_cuts_the_entry_where_the_receiver_cuts_its_piece() -> None:
+    """Rules 1 and 5: the parts keep the generation and the next tick; one of them goes."""
+    part = cell("0001")
+    broker = LoneBroker(
+        budget=2 * REGION, others={"001": 5}, policy=Once(Proposal(0, part, PeerId(5), cuts=True))
+    )
+    broker.up(5)
+    for peer in (ANNA, BEN):
+        broker.want(peer, "000")
+    broker.publish(0)
+
+    (offer,) = sent(broker.want(CARL, "0000"), Offer)
+    effects = broker.say(5, Answer(offer.number, REGION))
+    feeds = sent(broker.publish(1), Feed, ANNA)
+
+    assert (offer.cell, offer.load) == (part, REGION)
+    assert [(r.generation, r.items, r.to) for r in sent(effects, Redirect, ANNA)] == [
+        (1, ((cell("000"), part),), 5)
+    ]
+    assert sorted((f.generation, f.cell, f.tick) for f in feeds) == [(1, cell("0000"), 1), (1, part, 1)]
+    assert sum(e.size for e in broker.state.outlets.entries[ANNA].values()) == REGION
+    broker.leave(ANNA, "0001")
+    broker.leave(BEN, "0001")
+    assert [g.cells for g in sent(broker.log, Grant, CARL)] == [(cell("0000"),)], "there is room now"
+
+
+def test_those_who_leave_by_the_old_name_leave_all_parts() -> None:
+    """Rule 2: an entry by name, or the parts that it was cut into."""
+    part = cell("0001")
+    broker = LoneBroker(
+        budget=2 * REGION, others={"001": 5}, policy=Once(Proposal(0, part, PeerId(5), cuts=True))
+    )
+    broker.up(5)
+    for peer in (ANNA, BEN):
+        broker.want(peer, "000")
+    (offer,) = sent(broker.want(CARL, "0000"), Offer)
+    broker.say(5, Answer(offer.number, REGION))
+
+    broker.leave(ANNA, "000")
+
+    assert ANNA not in broker.state.outlets.entries
+
+
 def test_a_declined_redirect_is_not_proposed_again_soon() -> None:
     """Rule 11: back off."""
     policy = Seeing()
