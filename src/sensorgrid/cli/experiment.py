@@ -209,26 +209,27 @@ def _show(rows: list[Row]) -> None:
     from sensorgrid.experiments import claims
 
     table = Table(title="Load served until the first refusal, and what it cost", title_justify="left")
-    for name in ("hot spot", "dims", "depth", "policy"):
-        table.add_column(name)
-    for name in (
-        "load", "of the bound", "least", "replication at 20 / bound", "most", "replication share", "connections",
-        "messages",
-    ):  # fmt: skip
+    table.add_column("hot spot, dims, depth", no_wrap=True)
+    table.add_column("policy", no_wrap=True)
+    for name in ("load", "/ bound", "copies at 20 / bound", "share", "conn.", "messages"):
         table.add_column(name, justify="right")
-    before: tuple[Any, ...] = ()
+    before = ""
     for row in claims.against_bounds(rows):
-        key = (row["hotspot"], row["dims"], row["depth"])
-        if before and key[0] != before[0]:
+        case = f"{row['hotspot']}, {row['dims']}, {row['depth']}"
+        if before and case != before:
             table.add_section()
-        shown = [str(v) if key[: i + 1] != before[: i + 1] else "" for i, v in enumerate(key)]
-        before = key
         table.add_row(
-            *shown, row["policy"], f"{row['load']:.2f}", f"{row['load_ratio']:.1%}", f"{row['load_ratio_least']:.1%}",
-            _ratio(row["replication_ratio"]), _ratio(row["replication_ratio_most"]),
-            f"{row['replication_share']:.2%}", f"{row['connections']:.1f}", f"{row['messages']:,.0f}",
+            "" if case == before else case, row["policy"], f"{row['load']:.2f}", f"{row['load_ratio']:.1%}",
+            _ratio(row["replication_ratio"]), f"{row['replication_share']:.2%}", f"{row['connections']:.1f}",
+            f"{row['messages']:,.0f}",
         )  # fmt: skip
+        before = case
     console.print(table)
+    console.print(
+        "load in worlds, at most 25; copies: replication at load 20, as a multiple of the least possible;"
+        " share: replication of all outgoing bandwidth; conn.: streams between brokers, per broker",
+        style="dim",
+    )
     savings = claims.savings(rows)
     if savings:
         table = Table(title="Replication saved at equal load by 4 dimensions against 2", title_justify="left")
