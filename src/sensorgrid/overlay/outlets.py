@@ -329,6 +329,11 @@ class Outlets:
             return [entry]
         return [e for (g, c), e in mine.items() if g == generation and contains(cell, c)]
 
+    def streams_to(self, peer: PeerId, attribute: int, cell: int) -> list[Entry]:
+        """What a broker takes of a cell from here."""
+        mine = self.entries.get(peer, {}).values()
+        return [e for e in mine if e.of_broker and e.attribute == attribute and contains(cell, e.cell)]
+
     def inside(self, attribute: int, cell: int) -> Iterator[Entry]:
         """All entries of a cell and of cells in it."""
         for code, entries in self.at.get(attribute, {}).items():

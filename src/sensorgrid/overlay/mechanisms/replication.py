@@ -263,7 +263,12 @@ class Replication:
         if before is not None:
             state.outlets.reserved -= before.left
         load = min(message.load, state.outlets.free)
-        if load <= 0:
+        promised = load
+        if message.source == state.me and load < message.load:
+            # Handed back: what the relay takes now will be free.
+            spare = sum(e.size for e in state.outlets.streams_to(peer, message.attribute, message.cell))
+            promised = message.load if load + spare >= message.load else 0
+        if promised <= 0:
             state.send(peer, Answer(message.number, 0))
             return
         due = state.now + state.settings.reservation_s
@@ -272,7 +277,7 @@ class Replication:
             peer, message.number, message.attribute, message.cell, load, due, message.source
         )
         state.outlets.reserved += load
-        state.send(peer, Answer(message.number, load))
+        state.send(peer, Answer(message.number, promised))
 
     def moving(self, peer: PeerId, message: Moving) -> None:
         """Only so much will come."""
@@ -284,7 +289,8 @@ class Replication:
             self._prune((peer, message.number))
 
     def _prune(self, key: tuple[PeerId, int]) -> None:
-        if not self.state.reservations[key].left:
+        reservation = self.state.reservations[key]
+        if not reservation.left and reservation.source != self.state.me:
             del self.state.reservations[key]
 
     # -- a relay that is hardly needed
@@ -293,24 +299,28 @@ class Replication:
         return [s for by in self.state.outlets.supplies.values() for s in by.values() if s.piece is not None]
 
     def _review(self) -> None:
-        """Hand a relay's only receiver back to the relay's own provider."""
+        """Hand a relay's only receiver back to the relay's own provider: one at a time, if it agrees."""
         state = self.state
         relays = self._relays()
         known = {(s.attribute, s.cell) for s in relays}
         self._back_off = {key: pause for key, pause in self._back_off.items() if key in known}
-        for supply in relays:
-            entries = list(supply.entries.values())
-            if len(entries) != 1 or supply.piece is None or supply.piece.feed is None or supply.path is None:
-                continue
-            entry, key = entries[0], (supply.attribute, supply.cell)
-            not_before, pause = self._back_off.get(key, (0.0, state.settings.age_min_s))
-            old = state.now - supply.since >= state.settings.age_min_s
-            if not old or state.now < not_before or not _sits(entry, brokers=True):
-                continue
-            self._back_off[key] = (state.now + pause, min(2 * pause, state.settings.backoff_max_s * 10))
-            items = ((entry.cell, entry.cell),)
-            state.send(entry.peer, Redirect(entry.generation, items, supply.piece.feed.peer))
         self._review_at = state.now + state.settings.age_min_s if relays else None
+        for supply in relays:
+            key = (supply.attribute, supply.cell)
+            not_before, pause = self._back_off.get(key, (0.0, state.settings.age_min_s))
+            if not self._hardly_needed(supply) or state.now < not_before:
+                continue
+            self._review_at = state.now + RETRY_S  # there may be more of them
+            if self.move is None and supply.piece is not None and supply.piece.feed is not None:
+                self._back_off[key] = (state.now + pause, min(2 * pause, state.settings.backoff_max_s * 10))
+                self._begin(Proposal(*key, supply.piece.feed.peer, passes=True))
+            break
+
+    def _hardly_needed(self, supply: Supply) -> bool:
+        old = self.state.now - supply.since >= self.state.settings.age_min_s
+        if not old or len(supply.entries) != 1 or supply.piece is None or supply.path is None:
+            return False
+        return supply.piece.feed is not None and all(_sits(e, brokers=True) for e in supply.entries.values())
 
     # -- time
 

@@ -156,12 +156,20 @@ class Streams:
         missing = request.size - room
         if missing <= 0:
             return True
-        if not is_broker(request.peer):
+        elsewhere: tuple[PeerId, ...] = (request.peer,)
+        if reservation is not None and reservation.source == self.me:
+            # A relay hands its receivers back, and its own stream of the cell is no longer needed.
+            victims = outlets.streams_to(reservation.peer, reservation.attribute, reservation.cell)
+            elsewhere = ()
+            if sum(entry.size for entry in victims) < missing:
+                return False
+        elif is_broker(request.peer):
+            victims = self._victims(request, missing)
+        else:
             return False
-        victims = self._victims(request, missing)
         for entry in victims:
             self.state.counters.evictions += 1
-            self._refuse(entry.peer, entry.generation, entry.cell, "moved", (request.peer,))
+            self._refuse(entry.peer, entry.generation, entry.cell, "moved", elsewhere)
             self._remove(entry, keep=True)
         return bool(victims)
 

@@ -12,7 +12,7 @@ from sensorgrid.model.box import Box
 from sensorgrid.model.grid import Grid
 from sensorgrid.model.ids import Instant, PeerId
 from sensorgrid.overlay.geography import box_of, distance, middle_of
-from sensorgrid.overlay.loads import Load, Sums, summed
+from sensorgrid.overlay.loads import Load, Sums
 from sensorgrid.overlay.messages import Path
 
 
@@ -85,11 +85,17 @@ class View:
         return self.grid.points_per_period >> (cell.bit_length() - 1)
 
     def loads(self, attribute: int) -> dict[int, Load]:
-        """For every cell: clients' entries that lie in it altogether."""
-        return summed(self.whole.get(attribute, {}), self._shortest(attribute))
-
-    def _shortest(self, attribute: int) -> int:
-        return min((cell.bit_length() for cell in self.holdings.get(attribute, ())), default=1) - 1
+        """For every cell that this broker has: clients' entries that lie in it altogether."""
+        found: dict[int, Load] = {}
+        for cell, load in self.whole.get(attribute, {}).items():
+            supply = self.supply(attribute, cell)
+            if supply is None:
+                continue
+            for code in prefixes(cell, supply.bit_length() - 1):
+                total = found.setdefault(code, Load())
+                total.points += load.points
+                total.receivers += load.receivers
+        return found
 
     def supply(self, attribute: int, cell: int) -> int | None:
         """The supply of which a cell is part."""

@@ -88,7 +88,7 @@ class Ours:
                     if moved > 0:
                         level = min(view.room + moved, free - moved)
                         yield (
-                            (moved, level, -cell, -peer),
+                            (moved, level, free, -cell, -peer),
                             Proposal(attribute, cell, peer, points=moved, cuts=True),
                         )
 
@@ -107,7 +107,8 @@ class Ours:
                         and (attribute, cell, peer) not in view.declined
                     ):
                         level = min(view.room + held.owed, free - held.owed)
-                        yield (held.owed, level, -cell, -peer), Proposal(attribute, cell, peer, passes=True)
+                        score = (held.owed, level, free, -cell, -peer)
+                        yield score, Proposal(attribute, cell, peer, passes=True)
 
     def _copies(self, view: View) -> Iterator[Scored]:
         """New copies, by what they relieve this broker of."""
