@@ -65,8 +65,8 @@ class Anticipate(Ours):
 
     def expected(self, grid: Grid, attribute: int) -> tuple[float, float, float] | None:
         """Where the hot spot will be after as long again as it was watched, and how far that is; None: unknown."""
-        middles = list(self._middles.get(attribute, ()))
-        if len(middles) < MIDDLES_MIN:
+        middles = self._middles.get(attribute)
+        if middles is None or len(middles) < MIDDLES_MIN:
             return None
         times = [m.at for m in middles]
         span = times[-1] - times[0]

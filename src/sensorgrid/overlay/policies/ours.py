@@ -42,7 +42,9 @@ class Ours:
         self.name = "ours" if gossips else "ours-local"
 
     def propose(self, view: View) -> Proposal | None:
-        """The cheapest move that helps; the largest one if none helps enough."""
+        """The cheapest move that helps; the largest one if none helps enough, but several together may."""
+        if sum(view.free[peer] for peer in self._known(view)) < view.need:
+            return None  # to shuffle what little is left would help nobody
         free_moves = list(self._to_carriers(view))
         enough = [m for m in free_moves if m[0][0] >= view.need]
         if enough:
@@ -124,6 +126,14 @@ class Ours:
                         and (attribute, cell, peer) not in view.declined
                     ):
                         yield (relief, free, -cell, -peer), Proposal(attribute, cell, peer, cuts=True)
+
+    def _known(self, view: View) -> set[PeerId]:
+        """Brokers that could take something."""
+        if self.gossips:
+            return view.free.keys() - {view.me}
+        near = {peer for peers in view.neighbours.values() for peer in peers}
+        near.update(peer for cells in view.carriers.values() for peers in cells.values() for peer in peers)
+        return near & view.free.keys()
 
     def _targets(self, view: View, attribute: int) -> list[tuple[PeerId, int]]:
         known = view.free if self.gossips else view.neighbours.get(attribute, ())
