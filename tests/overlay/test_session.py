@@ -311,7 +311,7 @@ def test_pauses_grow_and_are_bounded_and_the_reason_is_not_said_again() -> None:
     me = running(REGION, {"000": 1})
     effects = me.refuse(1, NO_ROOM)
     times: list[float] = []
-    for _ in range(60):
+    for _ in range(200):
         if sent(effects, Ask):
             times.append(me.now)
             me.locate(effects, {"000": 1})
@@ -321,7 +321,8 @@ def test_pauses_grow_and_are_bounded_and_the_reason_is_not_said_again() -> None:
 
     pauses = [b - a for a, b in pairwise(times) if b - a > 0]
     assert me.statuses() == ["admitted", "suspended"]
-    assert max(pauses[-3:]) > pauses[0]
+    assert pauses[0] < 2
+    assert max(pauses) >= 4
     assert all(pause <= 8 * 1.5 + 0.5 for pause in pauses)
 
 
@@ -409,6 +410,8 @@ def test_cancelled_in_any_state_a_query_leaves_nothing(state: str) -> None:
 
     assert me.statuses()[-1] == "cancelled"
     assert delivered(late) == []
+    assert sent(late, Ask) == [], "nobody asks for it any more"
+    assert {w.generation for w in sent(late, Want)} <= {m.generation for m in sent(late, Leave)}
     me.nothing_is_left()
     me.cancel()
     assert me.statuses().count("cancelled") == 1
