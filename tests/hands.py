@@ -215,8 +215,10 @@ class Receiver:
 
     def wait(self, seconds: float) -> None:
         """Time passes, and whatever is due happens when it is due."""
-        until = self.intake.now + seconds
+        until, rings = self.intake.now + seconds, 0
         while (due := self.intake.next_wakeup()) is not None and due <= until:
+            rings += 1
+            assert rings < 10_000, f"the timer rings for ever, at {due}"
             self.intake.now = max(self.intake.now, due)
             self.intake.woke()
         self.intake.now = until
@@ -280,8 +282,10 @@ class Hands:
 
     def wait(self, seconds: float) -> list[Effect]:
         """Time passes; the timer rings when it is set to."""
-        until, found = self.now + seconds, []
+        until, found, rings = self.now + seconds, [], 0
         while (due := self.actor.next_wakeup()) is not None and due <= until:
+            rings += 1
+            assert rings < 10_000, f"the timer rings for ever, at {due}"
             self.now = max(self.now, due)
             found += self.feed(Woke())
         self.now = until

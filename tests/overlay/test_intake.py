@@ -687,6 +687,21 @@ def test_a_receiver_that_stays_follows_no_hints() -> None:
     assert me.sought == [(piece, True)]
 
 
+def test_a_piece_whose_receivers_are_about_to_leave_is_searched_for_only_if_they_do_not() -> None:
+    """Rule 9: when a replica is passed on, its own stream ends with its last receiver."""
+    me = Receiver()
+    piece = me.fed_by(1, "000")
+    piece.passing = True
+
+    me.refuse(1, "moved", 2, digits="000")
+    soon = list(me.asked()), list(me.sought)
+    me.wait(1.1)
+
+    assert soon == ([1], [])
+    assert me.asked() == [1, 2]
+    me.check()
+
+
 def test_lack_of_room_is_the_reason_that_counts() -> None:
     """Rule 10: suspended with the reason; with more room the others would not have been tried."""
     me = Receiver()

@@ -113,7 +113,9 @@ def test_the_papers_target_lies_farther_from_the_original_region() -> None:
     sees = view(1, loads(_00110000=30), relayed={"00110000": (3,)}, free=free)
 
     origin = cell("00110000")
-    nearer = [p for p in (2, 3, 6) if sees.distance(0, PeerId(p), origin) <= sees.distance(0, sees.me, origin)]
+    nearer = [
+        p for p in (2, 3, 6) if sees.distance(0, PeerId(p), origin) <= sees.distance(0, sees.me, origin)
+    ]
     proposal = Paper().propose(sees)
 
     assert nearer
@@ -287,7 +289,8 @@ def test_where_there_is_not_enough_room_nothing_is_shuffled() -> None:
 
     assert Ours(gossips=True).propose(view(parts=parts, carriers=carriers, free={0: 5}, need=6)) is None
     assert (
-        Ours(gossips=True).propose(view(parts=parts, carriers=carriers, free={0: 5, 15: 2}, need=6)) is not None
+        Ours(gossips=True).propose(view(parts=parts, carriers=carriers, free={0: 5, 15: 2}, need=6))
+        is not None
     )
 
 

@@ -336,6 +336,21 @@ def test_a_relay_asked_for_older_ticks_than_it_has_refuses() -> None:
     assert len(sent(slack, Grant)) == 1
 
 
+def test_an_entry_that_waited_until_its_ticks_had_left_the_ring_is_refused() -> None:
+    """Rules 6 and 7: a relay cannot name a gap; without a word the receiver would wait for ever."""
+    broker = LoneBroker(others={"001": 1}, ring_ticks=12)
+    generation = broker.relays("001", provider=1, receiver=ANNA)
+    broker.say(1, Grant(generation, (cell("001"),), None))
+    broker.want(BEN, "001", start=0)
+    broker.supply(1, "001", range(20), generation)
+
+    effects = broker.say(1, Grant(generation, (cell("001"),), (PeerId(1),)))
+
+    assert [r.reason for r in sent(effects, Refuse, BEN)] == ["too old"]
+    assert sent(effects, Grant, BEN) == []
+    assert len(sent(effects, Grant, ANNA)) == 1
+
+
 def test_a_relay_starts_a_little_earlier_for_receivers_that_lag() -> None:
     """Rule 7: slack."""
     broker = LoneBroker(others={"001": 1}, slack_ticks=2)
@@ -431,6 +446,20 @@ def test_an_owner_feeds_nobody_before_it_has_read_the_lake() -> None:
     assert len(sent(after, Grant)) == 1
     assert ticks(sent(after, Feed)) == [1, 2]
     assert again == []
+
+
+def test_a_lake_that_is_read_twice_does_not_undo_what_was_published_since() -> None:
+    """Rule 8: once."""
+    broker = LoneBroker(owns=())
+    broker.assign({"000": 0}, recall=False)
+    tail = tuple((tick, 0, values(cell("000"), tick)) for tick in range(3))
+    broker.feed(Recalled(0, cell("000"), 1, tail))
+    broker.publish(2, revision=1)
+
+    broker.feed(Recalled(0, cell("000"), 1, tail))
+    effects = broker.want(ANNA, "000", start=2)
+
+    assert [(f.tick, f.revision) for f in sent(effects, Feed)] == [(2, 1)]
 
 
 def test_the_lake_of_an_older_epoch_is_not_read() -> None:
@@ -716,6 +745,7 @@ def test_a_request_that_is_withdrawn_while_it_waits_is_forgotten() -> None:
         effects = broker.leave(ANNA, "000")
 
         assert (broker.state.waiting, sent(effects, Grant)) == ({}, [])
+        assert broker.state.outlets.entries == {}
 
 
 def test_waiting_requests_are_bounded() -> None:
@@ -783,6 +813,32 @@ def test_as_few_as_possible_are_evicted_and_none_if_it_does_not_help() -> None:
     assert sent(effects, Refuse, BEN) == []
     again = broker.want(4, "000")
     assert [(r.reason, r.elsewhere) for r in sent(again, Refuse, 3)] == [("moved", (4,))]
+
+
+def test_nobody_is_evicted_if_that_would_not_make_enough_room() -> None:
+    """Rule 10: a refusal, and nobody loses anything."""
+    broker = LoneBroker(owns=("000", "001"), budget=REGION + REGION // 2 + REGION // 4)
+    broker.want(BEN, "001")
+    broker.want(ANNA, "0000")
+
+    effects = broker.want(3, "000")
+
+    assert [r.reason for r in sent(effects, Refuse, 3)] == [NO_ROOM]
+    assert sent(effects, Refuse, ANNA) == []
+    assert broker.state.counters.evictions == 0
+
+
+def test_a_relay_whose_only_receiver_is_evicted_goes_on_for_the_broker_that_came() -> None:
+    """Rule 10: the stream is the same, so it must not end in between."""
+    broker = LoneBroker(owns=(), others={"001": 1}, budget=REGION)
+    generation = broker.relays("001", provider=1, receiver=ANNA)
+
+    effects = broker.want(3, "001")
+    feeds = broker.supply(1, "001", (0,), generation)
+
+    assert [(r.reason, r.elsewhere) for r in sent(effects, Refuse, ANNA)] == [("moved", (3,))]
+    assert sent(effects, Leave, 1) + sent(effects, Want, 1) == []
+    assert ticks(sent(feeds, Feed, 3)) == [0]
 
 
 def test_a_client_that_stays_is_never_evicted() -> None:
@@ -885,6 +941,26 @@ def test_a_reservation_is_for_those_who_come_from_the_one_who_asked() -> None:
     assert (broker.state.outlets.reserved, broker.state.outlets.used) == (REGION // 2, REGION // 2)
 
 
+def test_a_delegated_cell_takes_the_place_of_its_parts() -> None:
+    """Supplies are disjoint: who had a part goes on from the whole, where it was."""
+    broker = LoneBroker(others={"001": 1}, budget=4 * REGION)
+    old = broker.relays("0010", provider=1, receiver=ANNA)
+    broker.supply(1, "0010", (0, 1), old)
+    broker.say(1, Offer(7, 0, cell("001"), 2 * REGION))
+
+    effects = broker.want(BEN, "0011", start=2, via=1)
+    (want,) = sent(effects, Want, 1)
+    granted = broker.say(1, Grant(want.generation, (cell("001"),), (PeerId(1),)))
+    broker.supply(1, "001", range(4), want.generation)
+
+    assert want.items == ((cell("001"), 64, 0),)
+    assert sent(effects, Leave, 1) == [Leave(old, (cell("0010"),))]
+    assert [g.path for g in sent(effects, Grant, ANNA)] == [None]
+    assert [g.path for g in sent(granted, Grant, ANNA)] == [(1, 0)]
+    assert ticks(sent(broker.log, Feed, ANNA)) == [0, 1, 2, 3]
+    assert ticks(sent(broker.log, Feed, BEN)) == [2, 3]
+
+
 def test_a_reservation_expires() -> None:
     """Rule 5."""
     broker = LoneBroker(others={"001": 1}, budget=REGION, reservation_s=5)
@@ -944,6 +1020,49 @@ def test_a_delegation_that_would_move_only_one_is_not_made() -> None:
     assert sent(effects, Moving) == [Moving(offer.number, 0)]
 
 
+def test_a_delegation_of_a_part_cuts_the_entry_where_the_receiver_cuts_its_piece() -> None:
+    """Rules 1 and 5: the parts keep the generation and the next tick; one of them goes."""
+    part = cell("0001")
+    broker = LoneBroker(
+        budget=2 * REGION, others={"001": 5}, policy=Once(Proposal(0, part, PeerId(5), cuts=True))
+    )
+    broker.up(5)
+    for peer in (ANNA, BEN):
+        broker.want(peer, "000")
+    broker.publish(0)
+
+    (offer,) = sent(broker.want(CARL, "0000"), Offer)
+    effects = broker.say(5, Answer(offer.number, REGION))
+    feeds = sent(broker.publish(1), Feed, ANNA)
+
+    assert (offer.cell, offer.load) == (part, REGION)
+    assert [(r.generation, r.items, r.to) for r in sent(effects, Redirect, ANNA)] == [
+        (1, ((cell("000"), part),), 5)
+    ]
+    assert sorted((f.generation, f.cell, f.tick) for f in feeds) == [(1, cell("0000"), 1), (1, part, 1)]
+    assert sum(e.size for e in broker.state.outlets.entries[ANNA].values()) == REGION
+    broker.leave(ANNA, "0001")
+    broker.leave(BEN, "0001")
+    assert [g.cells for g in sent(broker.log, Grant, CARL)] == [(cell("0000"),)], "there is room now"
+
+
+def test_those_who_leave_by_the_old_name_leave_all_parts() -> None:
+    """Rule 2: an entry by name, or the parts that it was cut into."""
+    part = cell("0001")
+    broker = LoneBroker(
+        budget=2 * REGION, others={"001": 5}, policy=Once(Proposal(0, part, PeerId(5), cuts=True))
+    )
+    broker.up(5)
+    for peer in (ANNA, BEN):
+        broker.want(peer, "000")
+    (offer,) = sent(broker.want(CARL, "0000"), Offer)
+    broker.say(5, Answer(offer.number, REGION))
+
+    broker.leave(ANNA, "000")
+
+    assert ANNA not in broker.state.outlets.entries
+
+
 def test_a_declined_redirect_is_not_proposed_again_soon() -> None:
     """Rule 11: back off."""
     policy = Seeing()
@@ -985,10 +1104,25 @@ def test_a_relay_hands_its_only_receiver_back_after_a_minimum_age() -> None:
 
     young = broker.wait(9)
     broker.leave(BEN, "001")
-    old = broker.wait(12)
+    (offer,) = sent(broker.wait(1.2), Offer, 1)
+    old = broker.say(1, Answer(offer.number, offer.load))
 
-    assert sent(young, Redirect) == []
-    assert [(r.items, r.to) for r in sent(old, Redirect, ANNA)][:1] == [(((cell("001"), cell("001")),), 1)]
+    assert sent(young, Offer) == sent(young, Redirect) == []
+    assert [(r.items, r.to) for r in sent(old, Redirect, ANNA)] == [(((cell("001"), cell("001")),), 1)]
+
+
+def test_every_relay_has_an_age_of_its_own() -> None:
+    """Rule 11: that another one is old does not make it old."""
+    broker = LoneBroker(others={"001": 1, "010": 2}, age_min_s=10)
+    broker.relays("001", provider=1, receiver=ANNA)
+    broker.wait(9)
+    broker.relays("010", provider=2, receiver=BEN)
+
+    first = broker.wait(9)
+    later = broker.wait(12)
+
+    assert (len(sent(first, Offer, 1)), len(sent(first, Offer, 2))) == (1, 0)
+    assert len(sent(later, Offer, 2)) >= 1
 
 
 def test_a_receiver_that_does_not_go_is_handed_back_less_and_less_often() -> None:
@@ -996,7 +1130,7 @@ def test_a_receiver_that_does_not_go_is_handed_back_less_and_less_often() -> Non
     broker = LoneBroker(others={"001": 1}, age_min_s=10)
     broker.relays("001", provider=1, receiver=ANNA)
 
-    counts = [len(sent(broker.wait(100), Redirect)) for _ in range(3)]
+    counts = [len(sent(broker.wait(100), Offer)) for _ in range(3)]
 
     assert counts[0] > counts[-1]
     assert sum(counts) < 10
@@ -1142,6 +1276,18 @@ def test_a_question_is_answered_by_who_has_the_cell_and_passed_on_otherwise() ->
     assert sent(effects, Located) == [Located(4, 0, ((cell("0001"), PeerId(0)),))]
     assert [(f.cells, f.trail) for f in sent(effects, Find, 1)] == [((cell("001"),), (0,))]
     assert [(f.cells, f.trail) for f in sent(effects, Find, 2)] == [((cell("010"),), (0,))]
+
+
+def test_a_question_is_cut_where_regions_meet() -> None:
+    """No part is nearest to two brokers at once."""
+    broker = LoneBroker(others={"001": 1, "010": 2, "011": 2})
+    broker.up(ANNA, 1, 2)
+
+    effects = broker.say(ANNA, Ask(4, 0, (cell("0"),)))
+
+    assert [m.items for m in sent(effects, Located)] == [((cell("000"), PeerId(0)),)]
+    assert [f.cells for f in sent(effects, Find, 1)] == [(cell("001"),)]
+    assert [f.cells for f in sent(effects, Find, 2)] == [(cell("010"), cell("011"))]
 
 
 def test_an_answer_goes_back_along_the_trail() -> None:

@@ -498,6 +498,20 @@ def test_a_world_at_rest_is_consistent_and_empties_when_all_leave() -> None:
     assert flows(world) == {}
 
 
+def test_an_entry_that_waits_for_its_stream_does_not_flow_yet() -> None:
+    world = SmallWorld({"000": 0, "001": 1}, patience_s=100)
+    world.pause(A)
+
+    client = world.pose(box_query(0, 0, 4, 8), at=1, roams=False)
+    world.pass_(1)
+    waiting = brokers_of(world)[B].state.outlets.used, flows(world)
+    world.resume(A)
+    world.pass_(1)
+
+    assert waiting == (64, {})
+    assert flows(world) == {(A, B): 64, (B, client): 64}
+
+
 def test_an_entry_that_has_ended_flows_no_longer() -> None:
     world = SmallWorld({"000": 0, "001": 1})
     client = world.pose(box_query(0, 0, 4, 8), until=2)

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
 import typer
+from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
@@ -208,14 +209,16 @@ def _progress() -> Progress:
 def _show(rows: list[Row]) -> None:
     from sensorgrid.experiments import claims
 
-    table = Table(title="Load served until the first refusal, and what it cost", title_justify="left")
-    table.add_column("hot spot, dims, depth", no_wrap=True)
+    table = Table(
+        title="Load served until the first refusal, and what it cost", title_justify="left", box=SIMPLE_HEAD
+    )
+    table.add_column("case", no_wrap=True)
     table.add_column("policy", no_wrap=True)
-    for name in ("load", "/ bound", "copies at 20 / bound", "share", "conn.", "messages"):
-        table.add_column(name, justify="right")
+    for name in ("load", "/bound", "copies", "share", "conn.", "msgs"):
+        table.add_column(name, justify="right", no_wrap=True)
     before = ""
     for row in claims.against_bounds(rows):
-        case = f"{row['hotspot']}, {row['dims']}, {row['depth']}"
+        case = f"{row['hotspot']} {row['dims']}D {row['depth']:>2}"
         if before and case != before:
             table.add_section()
         table.add_row(
@@ -226,16 +229,21 @@ def _show(rows: list[Row]) -> None:
         before = case
     console.print(table)
     console.print(
-        "load in worlds, at most 25; copies: replication at load 20, as a multiple of the least possible;"
-        " share: replication of all outgoing bandwidth; conn.: streams between brokers, per broker",
+        "case: hot spot, dimensions, depth; load in worlds, at most 25; /bound: of the most that is possible;"
+        " copies: replication at load 20, as a multiple of the least that is possible; share: replication of all"
+        " outgoing bandwidth; conn.: streams between brokers, per broker; msgs: of brokers about moves",
         style="dim",
     )
     savings = claims.savings(rows)
     if savings:
-        table = Table(title="Replication saved at equal load by 4 dimensions against 2", title_justify="left")
+        table = Table(
+            title="Replication saved at equal load, 4 dimensions against 2",
+            title_justify="left",
+            box=SIMPLE_HEAD,
+        )
         for name in ("hot spot", "depth", "policy"):
-            table.add_column(name)
-        table.add_column("saved", justify="right")
+            table.add_column(name, no_wrap=True)
+        table.add_column("saved", justify="right", min_width=40)
         for row in savings:
             half = "" if row["half"] is None else f" ± {row['half']:.1%}"
             table.add_row(row["hotspot"], str(row["depth"]), row["policy"], f"{row['saving']:.1%}{half}")

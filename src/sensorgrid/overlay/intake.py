@@ -19,6 +19,8 @@ from sensorgrid.model.ids import Instant, PeerId
 from sensorgrid.overlay.messages import NO_ROOM, Clip, Feed, Grant, Leave, Path, Redirect, Refuse, Want
 from sensorgrid.overlay.settings import Settings
 
+GAP_MAX = 100_000
+"""ticks that one gap may name"""
 SEARCHES_MAX = 6
 """providers that are tried for a piece before it counts as lost"""
 
@@ -271,6 +273,8 @@ class Intake:
         if piece is None or source is None:
             return
         if message.slabs is None and message.until > message.tick + 1:
+            if message.until - piece.next > GAP_MAX:  # nonsense, or a tick that it would take days to name
+                return
             for tick in range(max(message.tick, piece.next), message.until):
                 self._take(piece, tick, 0, None)
             source.at = max(source.at, message.until)

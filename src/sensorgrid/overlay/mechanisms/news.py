@@ -33,8 +33,10 @@ class News:
         self._due: Instant | None = None
 
     def heard(self, peer: PeerId, message: NewsMessage) -> None:
-        """Keep what is newer."""
+        """Keep what is newer; clients have no say in this."""
         state = self.state
+        if not is_broker(peer):
+            return
         for broker, version, free, cells in message.items:
             known = state.free_of.get(broker)
             if broker == state.me or (known is not None and known[0] >= version):
@@ -77,7 +79,8 @@ class News:
         return self.state.outlets.taken() if self.carried else ()
 
     def _item(self) -> tuple[PeerId, int, int, Cells]:
-        self._version += 1
+        # By the clock, so that a broker that has crashed and begins anew is still believed.
+        self._version = max(self._version + 1, int(self.state.now * 1000))
         self._told = self.state.outlets.free, self._cells()
         return (self.state.me, self._version, *self._told)
 

@@ -282,6 +282,10 @@ class Streams:
 
     def _start(self, entry: Entry, supply: Supply) -> None:
         """Say that an entry is fed, and send what it missed (rules 6 and 7)."""
+        if self._too_old(supply, entry.next):  # the ring went on while it waited for a path
+            self._refuse(entry.peer, entry.generation, entry.cell, "too old")
+            self._remove(entry)
+            return
         self.state.outlets.grant(entry)
         self._grant(entry, supply.path)
         if supply.head is None:
