@@ -22,7 +22,7 @@ from sensorgrid.overlay.policies.paper import Paper
 from sensorgrid.overlay.session import Session
 from sensorgrid.overlay.settings import Settings
 from sensorgrid.simulator.checkers import brokers_of, leftovers, rules
-from sensorgrid.simulator.workloads import HOT_SPOTS, flood, paper_grid, queries
+from sensorgrid.simulator.workloads import HOT_SPOTS, paper_grid, queries
 from sensorgrid.simulator.world import World
 
 GRID = paper_grid(4)
@@ -100,8 +100,8 @@ class Paperworld(World):
 
 def test_3_3_replication_serves_more_clients_than_a_broker_alone() -> None:
     """The load has to be distributed among brokers to provide as many clients as possible with data."""
-    alone = Paperworld(Never, budget=2).fill(600)
-    together = Paperworld(Paper, budget=2).fill(600)
+    alone = Paperworld(Never, budget=4).fill(900)
+    together = Paperworld(Paper, budget=4).fill(900)
 
     assert together > 2 * alone
 
@@ -111,11 +111,11 @@ def test_3_3_no_broker_exceeds_its_bandwidth_and_nobody_who_was_admitted_loses_h
     policy: Callable[[], Policy],
 ) -> None:
     """Streams to brokers and to clients together stay within a_b, up to the last query that fits."""
-    world = Paperworld(policy, budget=2)
+    world = Paperworld(policy, budget=4)
 
-    admitted = world.fill(600)
+    admitted = world.fill(900, "large")
 
-    assert admitted < 600
+    assert admitted < 900
     for broker in world.brokers.values():
         entries = [e for by in broker.state.outlets.entries.values() for e in by.values()]
         assert sum(e.size for e in entries) <= broker.state.outlets.budget
@@ -124,10 +124,10 @@ def test_3_3_no_broker_exceeds_its_bandwidth_and_nobody_who_was_admitted_loses_h
 
 def test_4_4_a_hot_region_is_replicated_on_neighbours() -> None:
     """If a broker runs out of resources, a replica of a highly loaded region is made on a neighbouring broker."""
-    world = Paperworld(Paper, budget=2)
+    world = Paperworld(Paper, budget=4)
     hot = PeerId(3)
 
-    world.fill(200)
+    world.fill(400)
     first = [(peer, cell) for peer, cell, path in world.replicas() if path[:-1] == (hot,)]
 
     assert first
@@ -138,37 +138,30 @@ def test_4_4_a_hot_region_is_replicated_on_neighbours() -> None:
 def test_4_4_1_every_replicated_region_was_overloaded_and_the_query_was_then_served() -> None:
     """load(r) > 1 for each replicated region; the query which triggered the replication is finally processed."""
     seen: list[tuple[View, Proposal]] = []
-    world = Paperworld(lambda: Watched(seen), budget=2)
+    world = Paperworld(lambda: Watched(seen), budget=4)
 
-    admitted = world.fill(200)
+    admitted = world.fill(400)
 
-    assert admitted == 200
+    assert admitted == 400
     assert len(seen) >= 3  # each was checked when it was made
 
 
 def test_4_4_1_replicas_are_replicated_on_a_second_and_a_third_level() -> None:
     """The replicated region need not originate from a broker but can also be a replication itself."""
-    world = Paperworld(Paper, budget=1.5)
+    world = Paperworld(Paper, budget=4)
 
-    world.fill(600, "large")
+    world.fill(900)
+    levels = [len(path) - 1 for _, _, path in world.replicas()]
 
-    assert max(len(path) for _, _, path in world.replicas()) >= 3
-    flooded = Paperworld(Paper, budget=1.5)
-    source = flood(GRID, Random(1))
-    deepest = 0
-    for count in range(600):
-        if flooded.pose(next(source), count % 16) != "admitted":
-            break
-        deepest = max([deepest, *(len(path) for _, _, path in flooded.replicas())])
-    assert deepest >= 4
+    assert {1, 2, 3} <= set(levels)
 
 
 def test_4_4_2_replicas_lie_away_from_the_origin_and_never_with_who_feeds_the_region() -> None:
     """Only neighbours with a larger distance to the original region, none that provides it, most bandwidth first."""
     seen: list[tuple[View, Proposal]] = []
-    world = Paperworld(lambda: Watched(seen), budget=1.5)
+    world = Paperworld(lambda: Watched(seen), budget=4)
 
-    world.fill(600, "large")
+    world.fill(900, "large")
 
     assert {view.me for view, _ in seen} - {3, 6, 9, 12}  # replicas were replicated, too
     for view, proposal in seen:
@@ -180,8 +173,8 @@ def test_4_4_2_replicas_lie_away_from_the_origin_and_never_with_who_feeds_the_re
 
 def test_4_3_a_replica_answers_a_query_before_it_reaches_the_origin() -> None:
     """During query processing, queries are answered by a replica before they are forwarded to the source."""
-    world = Paperworld(Paper, budget=2)
-    world.fill(200)
+    world = Paperworld(Paper, budget=4)
+    world.fill(400)
     replica, tiny = next(
         (peer, ask)
         for peer, cell, path in world.replicas()
@@ -206,8 +199,8 @@ def test_4_4_3_the_removal_of_everything_in_any_order_leaves_the_initial_state(
     policy: Callable[[], Policy],
 ) -> None:
     """All brokers that provide parts of the no longer required area are informed about the removal."""
-    world = Paperworld(policy, budget=2)
-    world.fill(250)
+    world = Paperworld(policy, budget=4)
+    world.fill(400)
     assert world.replicas()
     order = list(world.posed)
     Random(5).shuffle(order)
@@ -215,7 +208,7 @@ def test_4_4_3_the_removal_of_everything_in_any_order_leaves_the_initial_state(
     for client, query in order:
         world.cancel(client, query)
         world.run(world.now + 0.05)
-    world.run(world.now + 60)
+    world.run(world.now + 120)  # connections without streams are closed after a while
 
     assert world.replicas() == []
     assert list(leftovers(world)) == []
@@ -226,8 +219,8 @@ def test_4_4_3_the_removal_of_everything_in_any_order_leaves_the_initial_state(
 
 def test_4_4_3_a_relay_with_a_single_query_left_is_dissolved_even_if_its_provider_is_full() -> None:
     """The query takes the relay's place: its provider has nothing else to give."""
-    world = Paperworld(Paper, budget=2)
-    world.fill(120)
+    world = Paperworld(Paper, budget=4)
+    world.fill(400)
     relay, cell, path = next(r for r in world.replicas() if len(r[2]) == 2)
     origin = world.brokers[path[0]].state.outlets
     mine = world.brokers[relay].state.outlets.supplies[0][cell]
@@ -263,15 +256,12 @@ def sessions_with(world: Paperworld, client: PeerId, provider: PeerId, generatio
 
 def test_4_5_a_very_small_hot_spot_is_spread_over_all_brokers() -> None:
     """Replicas over multiple levels distribute even a very small hot spot over a large number of brokers."""
-    world = Paperworld(Paper, budget=1.5)
-    source = flood(GRID, Random(1))
+    world = Paperworld(Paper, budget=4)
 
-    for count in range(1000):
-        if world.pose(next(source), count % 16) != "admitted":
-            break
+    world.fill(900)
 
     busy = [b for b in world.brokers.values() if b.state.outlets.used > b.state.outlets.budget / 2]
-    assert len(busy) >= 8
+    assert len(busy) >= 12
 
 
 def test_ours_makes_few_copies_and_only_of_whole_cells_while_there_is_room() -> None:
