@@ -404,8 +404,9 @@ class World:
             self.connections[pair] = connection
             connection.up = {me: True, peer: True}
             connection.arrived = {me: self.now + delay}
-            self.feed(peer, PeerUp(me))
+            # First in the queue: who dialled knows that it is open before he hears what is said on it.
             self.after(delay, lambda: opened(connection))
+            self.feed(peer, PeerUp(me))
 
         def opened(connection: Connection) -> None:
             if not connection.dead and connection.up.get(me):

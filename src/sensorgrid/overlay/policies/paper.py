@@ -4,7 +4,8 @@ Region: every cell whose load, bytes owed to clients per byte of the cell, excee
 load first. Node: among the neighbours that lie farther from the cell's origin than this broker and do not feed it
 the cell, the one with most free bandwidth. All of the region's queries are relocated, so it agrees only if it can
 serve them all ("without running into an overload situation"). To relocate as many as fit would fill up the first
-corner broker, which has no neighbour farther out, and soon has to refuse queries for its own region.
+corner broker, which has no neighbour farther out, and soon has to refuse queries for its own region. So that is
+done only when nobody can serve all of any region: "until no suitable configuration can be found".
 
 Differs from Algorithm 3 as printed, which adds a query list to the clients' set, ignores the load and never takes
 a leaf; `Literal` keeps to the print, as a baseline: a region qualifies if queries are stored at exactly this cell
@@ -30,10 +31,15 @@ class Paper(Reactive):
 
     def propose(self, view: View) -> Proposal | None:
         """The most loaded region for which there is a neighbour."""
-        for attribute, cell, load in self.regions(view):
+        regions = list(self.regions(view))
+        for attribute, cell, load in regions:
             target = self.target(view, attribute, cell, load)
             if target is not None:
                 return Proposal(attribute, cell, target, whole=True)
+        for attribute, cell, load in regions:
+            target = self.target(view, attribute, cell, 1)
+            if target is not None and min(load, view.free[target]) > view.size(cell):
+                return Proposal(attribute, cell, target)
         return None
 
     def regions(self, view: View) -> Iterator[tuple[int, int, int]]:
