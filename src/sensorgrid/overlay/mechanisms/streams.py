@@ -481,7 +481,8 @@ class Streams:
                 here = request.want.attribute == supply.attribute and contains(supply.cell, request.cell)
                 if here and self._too_old(supply, request.start):
                     del self.state.waiting[key]
-                    self._refuse(request.peer, request.want.generation, request.cell, "too old")
+                    why = NO_ROOM if reason == NO_ROOM else "too old"
+                    self._refuse(request.peer, request.want.generation, request.cell, why)
             return
         said = reason if reason == NO_ROOM else f"no provider: {reason}"
         for entry in list(supply.entries.values()):
