@@ -43,7 +43,7 @@ from sensorgrid.overlay.events import (
 from sensorgrid.overlay.forwarding import wanted_of
 from sensorgrid.overlay.intake import Intake, Piece
 from sensorgrid.overlay.invariants import broken
-from sensorgrid.overlay.messages import Clip, Feed, Grant, Leave, Message, Refuse, Want
+from sensorgrid.overlay.messages import Clip, Feed, Grant, Leave, Message, Offer, Refuse, Want
 from sensorgrid.overlay.policies.interface import Never, Policy
 from sensorgrid.overlay.session import Session
 from sensorgrid.overlay.settings import Settings
@@ -125,6 +125,9 @@ class Receiver:
 
     def fed(self, piece: Piece, tick: int, revision: int, slabs: tuple[Slab, ...] | None) -> None:
         self.ticks.append((piece.cell, tick, revision))
+
+    def skipped(self, piece: Piece, first: int, until: int) -> None:
+        self.ticks += [(piece.cell, tick, 0) for tick in range(first, until)]
 
     def moved(self, piece: Piece) -> None:
         self.moves.append(piece)
@@ -324,6 +327,7 @@ class LoneBroker(Hands):
         **changes: Any,
     ) -> None:
         super().__init__(Broker(PeerId(0), GRID, settings(**changes), policy or Never(), Random(1)))
+        self._offers = 0
         self.assign(dict.fromkeys(owns, 0) | (others or {}))
 
     @property
@@ -365,6 +369,13 @@ class LoneBroker(Hands):
         via_id = None if via is None else PeerId(via)
         if PeerId(peer) not in self.state.links.up:
             self.up(peer)
+        if (
+            via is not None and peer >= BROKERS_MAX
+        ):  # a client is sent by a broker that has made an offer before
+            if PeerId(via) not in self.state.links.up:
+                self.up(via)
+            self._offers += 1
+            self.say(via, Offer(10_000 + self._offers, 0, code, size))
         return self.say(peer, Want(generation, 0, ((code, size, start),), clip, until, via_id, stays))
 
     def leave(self, peer: int, digits: str, generation: int = 1) -> list[Effect]:
@@ -388,8 +399,6 @@ class LoneBroker(Hands):
     def relays(self, digits: str, provider: int, receiver: int, start: int = 0) -> int:
         """It relays a cell of `provider` to a client; returns the generation of its stream."""
         effects = self.want(receiver, digits, start, via=provider)
-        if PeerId(provider) not in self.state.links.up:
-            effects += self.up(provider)
         (want,) = sent(effects, Want, provider)
         self.say(provider, Grant(want.generation, (cell(digits),), (PeerId(provider),)))
         return want.generation

@@ -242,7 +242,7 @@ def test_a_tick_that_the_pipeline_left_out_is_a_gap_by_its_owner() -> None:
     broker.publish(0)
     effects = broker.publish(3)
 
-    assert [(f.tick, f.slabs is None) for f in sent(effects, Feed)] == [(1, True), (2, True), (3, False)]
+    assert [(f.tick, f.until, f.slabs is None) for f in sent(effects, Feed)] == [(1, 3, True), (3, 0, False)]
 
 
 def test_an_owner_names_what_it_lacks_as_one_gap() -> None:
@@ -326,7 +326,8 @@ def test_a_revision_goes_to_those_who_had_the_tick_and_counts_once() -> None:
 def test_a_relay_asked_for_older_ticks_than_it_has_refuses() -> None:
     """Rule 7: it never rewinds a shared stream; the receiver asks the owner."""
     broker = LoneBroker(others={"001": 1}, slack_ticks=2)
-    broker.relays("001", provider=1, receiver=ANNA, start=10)
+    generation = broker.relays("001", provider=1, receiver=ANNA, start=10)
+    broker.supply(1, "001", (8,), generation)
 
     early = broker.want(BEN, "001", start=7)
     slack = broker.want(CARL, "001", start=8)
@@ -444,7 +445,7 @@ def test_an_owner_feeds_nobody_before_it_has_read_the_lake() -> None:
     assert [e for e in before if isinstance(e, Recall)] == [Recall(0, cell("000"), 1)]
     assert sent(before, Grant) + sent(before, Feed) == []
     assert len(sent(after, Grant)) == 1
-    assert ticks(sent(after, Feed)) == [1, 2]
+    assert ticks(sent(after, Feed)) == [1, 2, 3], "what was published meanwhile is not lost"
     assert again == []
 
 

@@ -20,6 +20,7 @@ errors = Console(stderr=True)
 
 Row = dict[str, Any]
 T = TypeVar("T")
+FAULT_SEEDS = "1-1000"
 
 
 @app.callback()
@@ -34,7 +35,7 @@ def multires_command(
         typer.Option("--json", metavar="FILE", help="Also write the table here; - writes it instead."),
     ] = None,
     quick: Annotated[
-        bool, typer.Option("--quick", help="Large and small hot spot, 2 and 4 dimensions, depths 8 and 10.")
+        bool, typer.Option("--quick", help="The large hot spot, 2 and 4 dimensions, depths 8 and 10.")
     ] = False,
     seeds: Annotated[str, typer.Option(metavar="A[-B]", help="Of queries and worlds.")] = "1",
     hotspot: Annotated[str | None, typer.Option(help="Some of large, small, single.")] = None,
@@ -101,7 +102,7 @@ def faults_command(
         typer.Option("--json", metavar="FILE", help="Also write the table here; - writes it instead."),
     ] = None,
     quick: Annotated[bool, typer.Option("--quick", help="A hundred schedules.")] = False,
-    seeds: Annotated[str, typer.Option(metavar="A[-B]", help="One schedule each.")] = "1-1000",
+    seeds: Annotated[str, typer.Option(metavar="A[-B]", help="One schedule each.")] = FAULT_SEEDS,
     spark: Annotated[
         str | None, typer.Option("--spark", metavar="MASTER", help="Spread the schedules over Spark.")
     ] = None,
@@ -116,7 +117,8 @@ def faults_command(
     from sensorgrid.experiments import faults
     from sensorgrid.experiments.sweep import sweep
 
-    target, chosen = arguments.read_target(json_file), arguments.read_seeds("1-100" if quick else seeds)
+    seeds = "1-100" if quick and seeds == FAULT_SEEDS else seeds
+    target, chosen = arguments.read_target(json_file), arguments.read_seeds(seeds)
     cases = faults.cases(chosen[0], chosen[-1])
     with _progress() as progress:
         task = progress.add_task("schedules, twenty at a time", total=len(cases))

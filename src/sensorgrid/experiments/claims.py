@@ -10,10 +10,9 @@ from math import sqrt
 from statistics import mean, stdev
 from typing import Any
 
-Row = dict[str, Any]
+from scipy.stats import t
 
-STUDENT = {1: 12.706, 2: 4.303, 3: 3.182, 4: 2.776, 5: 2.571, 6: 2.447, 7: 2.365, 8: 2.306, 9: 2.262}
-"""two-sided 95 % quantile by degrees of freedom"""
+Row = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +35,7 @@ def interval(values: Iterable[float]) -> Interval | None:
         return None
     if len(found) == 1:
         return Interval(found[0], None, 1)
-    quantile = STUDENT.get(len(found) - 1, 1.96)
+    quantile = float(t.ppf(0.975, len(found) - 1))
     return Interval(mean(found), quantile * stdev(found) / sqrt(len(found)), len(found))
 
 

@@ -73,12 +73,13 @@ def _lines(axis: Any, rows: list[Row], column: str) -> None:
             capsize=2, label=f"{dims} dimensions",
         )  # fmt: skip
     if column == "load":
-        bounds = sorted({(r["depth"], r["load_bound"]) for r in rows})
-        depths = sorted({d for d, _ in bounds})
-        axis.plot(
-            depths, [mean(b for d, b in bounds if d == depth) for depth in depths], color="#888888", lw=1, ls="--",
-            label="bound",
-        )  # fmt: skip
+        for dims in sorted({r["dims"] for r in rows}):
+            mine = [r for r in rows if r["dims"] == dims]
+            depths = sorted({r["depth"] for r in mine})
+            axis.plot(
+                depths, [mean(r["load_bound"] for r in mine if r["depth"] == depth) for depth in depths],
+                color=COLOURS[dims], lw=0.8, ls="--", label="bound" if dims == max(COLOURS) else None,
+            )  # fmt: skip
         axis.set_ylim(0, 26)
     else:
         axis.set_ylim(bottom=0)

@@ -13,7 +13,7 @@ from random import Random
 from statistics import mean
 from typing import Any
 
-from sensorgrid.experiments.multires import connections, replication
+from sensorgrid.experiments.multires import ExperimentError, connections, replication
 from sensorgrid.model.grid import ORDER_4D, Grid
 from sensorgrid.model.ids import PeerId, QueryId
 from sensorgrid.overlay.events import Region
@@ -61,6 +61,9 @@ class Case:
 
 def cases(tracks: int, seeds: range, path: Path) -> list[Case]:
     """The longest tracks, each with both policies."""
+    there = sum(track.hours[-1] <= HOURS_MAX for track in storm_tracks(path))
+    if tracks > there:
+        raise ExperimentError(f"storms: found {tracks}, expected at most the {there} of the table")
     return [Case(t, policy, seed, str(path)) for seed in seeds for t in range(tracks) for policy in POLICIES]
 
 
@@ -125,9 +128,9 @@ def _run(track: Track, case: Case) -> Row:
         "queries": len(posed),
         "refused": refused,
         "refused_share": refused / len(posed),
-        "wait_mean_s": mean(waits),
-        "wait_p95_s": waits[int(0.95 * len(waits))],
-        "wait_p99_s": waits[int(0.99 * len(waits))],
+        "wait_mean_s": mean(waits) if waits else None,
+        "wait_p95_s": waits[int(0.95 * len(waits))] if waits else None,
+        "wait_p99_s": waits[int(0.99 * len(waits))] if waits else None,
         "replication": replicated / samples,
         "connections_per_broker": streams / samples,
         "delegations": sum(b.state.counters.delegations for b in brokers_of(world).values()),

@@ -189,6 +189,7 @@ def _run(case: Case) -> Row:
         "replication_share": spent / (spent + load),
         "connections_per_broker": connections(world) / BROKERS,
         "messages": sum(by.get(kind, 0) for by in kinds for kind in MOVES),
+        "news": sum(by.get("News", 0) for by in kinds),
         "queries": posed,
         "delegations": sum(b.state.counters.delegations for b in brokers_of(world).values()),
         "levels": levels(world),

@@ -9,7 +9,8 @@ from random import Random
 from typing import Any, Protocol
 
 from sensorgrid.model.grid import Grid
-from sensorgrid.model.ids import Instant, PeerId
+from sensorgrid.model.ids import Instant, PeerId, is_broker
+from sensorgrid.overlay import messages
 from sensorgrid.overlay.events import (
     Advised,
     Assigned,
@@ -32,6 +33,16 @@ from sensorgrid.overlay.mechanisms.streams import Streams
 from sensorgrid.overlay.policies.interface import Policy
 from sensorgrid.overlay.settings import Settings
 from sensorgrid.overlay.state import State
+
+AMONG_BROKERS = (
+    messages.Find,
+    messages.Found,
+    messages.Offer,
+    messages.Answer,
+    messages.Moving,
+    messages.News,
+)
+"""what clients have no business to say"""
 
 
 class Mechanism(Protocol):
@@ -96,7 +107,7 @@ class Broker:
         if type(event) is Received:  # by far the most frequent
             if event.peer in state.links.up:
                 state.links.up[event.peer] = now
-                self._handlers.get(type(event.message), _ignore)(event.peer, event.message)
+                self._heard(event.peer, event.message)
         elif type(event) is Batch:
             self._batch(event, now)
         else:
@@ -114,7 +125,11 @@ class Broker:
             if type(message) not in self.streams.handlers:
                 self._settle()
             self.state.links.up[event.peer] = now
-            self._handlers.get(type(message), _ignore)(event.peer, message)
+            self._heard(event.peer, message)
+
+    def _heard(self, peer: PeerId, message: messages.Any) -> None:
+        if is_broker(peer) or type(message) not in AMONG_BROKERS:
+            self._handlers.get(type(message), _ignore)(peer, message)
 
     def _happened(self, event: Event, now: Instant) -> None:
         state = self.state

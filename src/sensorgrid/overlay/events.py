@@ -183,7 +183,7 @@ class Recall:
 
 @dataclass(frozen=True, slots=True)
 class Deliver:
-    """Values for the user: what a piece of the query holds at a tick; None says that there are none."""
+    """Values for the user: what a piece of the query holds at a tick; None says that there are none, up to `until`."""
 
     query: QueryId
     attribute: int
@@ -191,6 +191,8 @@ class Deliver:
     tick: int
     revision: int
     slabs: tuple[Slab, ...] | None
+    until: int = 0
+    """of a gap: the tick after its last"""
 
 
 @dataclass(frozen=True, slots=True)

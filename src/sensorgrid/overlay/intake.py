@@ -15,12 +15,10 @@ from typing import Protocol
 
 from sensorgrid.index.codes import beside, contains
 from sensorgrid.model.block import Slab
-from sensorgrid.model.ids import Instant, PeerId
+from sensorgrid.model.ids import Instant, PeerId, is_broker
 from sensorgrid.overlay.messages import NO_ROOM, Clip, Feed, Grant, Leave, Path, Redirect, Refuse, Want
 from sensorgrid.overlay.settings import Settings
 
-GAP_MAX = 100_000
-"""ticks that one gap may name"""
 SEARCHES_MAX = 6
 """providers that are tried for a piece before it counts as lost"""
 
@@ -91,11 +89,6 @@ class Piece:
         return f"<Piece {self.attribute}:{bin(self.cell)[3:]} next {self.next}>"
 
     @property
-    def is_fed(self) -> bool:
-        """Whether data flow, or will."""
-        return self.feed is not None
-
-    @property
     def path(self) -> Path | None:
         """From the owner to its provider."""
         return None if self.feed is None else self.feed.path
@@ -116,6 +109,9 @@ class Host(Protocol):
 
     def fed(self, piece: Piece, tick: int, revision: int, slabs: tuple[Slab, ...] | None) -> None:
         """A tick of a piece: the next one, or a higher revision of an earlier one."""
+
+    def skipped(self, piece: Piece, first: int, until: int) -> None:
+        """The owner has nothing for these ticks of a piece."""
 
     def moved(self, piece: Piece) -> None:
         """A piece has another path, or none at present."""
@@ -207,6 +203,8 @@ class Intake:
             piece, source = self._entry(peer, message.generation, cell)
             if piece is None or source is None:
                 continue
+            if message.path is not None and not all(map(is_broker, message.path)):
+                continue  # streams pass brokers only
             source.path = message.path
             if message.path is not None and self.host.me in message.path:
                 # Whoever finds itself in a path leaves at once, for the owner: two crossed redirects form a
@@ -272,12 +270,8 @@ class Intake:
         piece, source = self._entry(peer, message.generation, message.cell)
         if piece is None or source is None:
             return
-        if message.slabs is None and message.until > message.tick + 1:
-            if message.until - piece.next > GAP_MAX:  # nonsense, or a tick that it would take days to name
-                return
-            for tick in range(max(message.tick, piece.next), message.until):
-                self._take(piece, tick, 0, None)
-            source.at = max(source.at, message.until)
+        if message.slabs is None:
+            self._skip(piece, source, message.tick, max(message.until, message.tick + 1))
         else:
             if message.tick == source.at:
                 source.at += 1
@@ -332,11 +326,22 @@ class Intake:
             piece.next = tick + 1
         elif not max(piece.first, horizon) <= tick < piece.next or revision <= piece.revisions.get(tick, 0):
             return
-        if revision:
+        if revision or tick in piece.revisions:
             piece.revisions[tick] = revision
             for old in [t for t in piece.revisions if t < horizon]:
                 del piece.revisions[old]
         self.host.fed(piece, tick, revision, slabs)
+
+    def _skip(self, piece: Piece, source: Source, tick: int, until: int) -> None:
+        """A gap, however long, is one step; what it names may still come, as data replace a gap."""
+        first = piece.next
+        if tick <= first < until:
+            piece.next = until
+            for missed in range(max(first, until - self.settings.ring_ticks), until):
+                piece.revisions[missed] = -1
+            self.host.skipped(piece, first, until)
+        if tick <= source.at:
+            source.at = max(source.at, until)
 
     def _consider(self, piece: Piece) -> None:
         """Switch to the trial if it is as good as the feed: make before break (rule 4)."""
@@ -358,6 +363,7 @@ class Intake:
                 self._search(piece, reason)
             else:
                 piece.due = None
+                piece.tried, piece.hints, piece.why = (), (), ""
                 if piece.feed.path is None:
                     self._arm(piece, self.settings.path_patience_s)
         elif source is piece.feed:

@@ -15,6 +15,7 @@ from sensorgrid.model.block import Slab
 from sensorgrid.model.box import Box
 from sensorgrid.model.grid import Grid
 from sensorgrid.model.ids import Instant, PeerId, is_broker
+from sensorgrid.overlay.events import Published
 from sensorgrid.overlay.forwarding import Table
 from sensorgrid.overlay.intake import Piece
 from sensorgrid.overlay.loads import Loads
@@ -76,8 +77,8 @@ class Supply:
     """What a broker has of one cell, and who is fed from it."""
 
     __slots__ = (
-        "attribute", "cell", "entries", "epoch", "head", "owed", "past", "path", "piece", "ring", "since", "start",
-        "table",
+        "attribute", "cell", "early", "entries", "epoch", "head", "owed", "past", "path", "piece", "ring", "since",
+        "start", "table",
     )  # fmt: skip
 
     def __init__(self, attribute: int, cell: int, since: Instant) -> None:
@@ -91,6 +92,8 @@ class Supply:
         """from the owner to this broker, itself included; None: unknown"""
         self.piece: Piece | None = None
         """what it is taken through; None: a region of this broker"""
+        self.early: list[Published] = []
+        """what was published while the lake was being read"""
         self.past: Piece | None = None
         """brings ticks from before the ring's start"""
         self.epoch = 0
@@ -135,6 +138,8 @@ class Outlets:
         """points per period of all entries"""
         self.reserved = 0
         """points per period that are promised to receivers on their way here"""
+        self.freed = False
+        """whether those who wait may find room now"""
         self.entries: dict[PeerId, dict[tuple[int, int], Entry]] = {}
         """by receiver, generation and cell"""
         self.supplies: dict[int, dict[int, Supply]] = {}
@@ -155,6 +160,11 @@ class Outlets:
     def free(self) -> int:
         """What may still be promised."""
         return self.budget - self.used - self.reserved
+
+    def release(self, points: int) -> None:
+        """A promise is kept or void."""
+        self.reserved -= points
+        self.freed = True
 
     # -- supplies
 
@@ -253,6 +263,7 @@ class Outlets:
         if _can_move(entry):
             self.loads.remove(entry)
         self.used -= entry.size
+        self.freed = True
         del supply.entries[key]
         supply.owed -= entry.size
         supply.table.remove(entry)

@@ -12,7 +12,7 @@ from sensorgrid.index.codes import beside, contains
 from sensorgrid.index.decompose import decompose_box, points_in
 from sensorgrid.model.block import Slab
 from sensorgrid.model.box import Box
-from sensorgrid.model.errors import SensorGridError
+from sensorgrid.model.errors import QueryError, SensorGridError
 from sensorgrid.model.grid import Grid
 from sensorgrid.model.ids import Instant, PeerId, QueryId
 from sensorgrid.model.query import Query
@@ -39,7 +39,7 @@ from sensorgrid.overlay.state import Links
 
 SILENCES = 3
 """beats without a word after which a connection counts as broken"""
-HELD_MAX = 4096
+HELD_MAX = 65_536
 """blocks that may wait for a query's admission"""
 
 
@@ -217,7 +217,8 @@ class Session:
     def _submit(self, query: QueryId, ask: Query, start: int, until: int | None) -> None:
         standing = Standing(query, ask, until)
         try:
-            assert query not in self.queries, f"query {query} twice"
+            if query in self.queries:
+                raise QueryError(f"query {query}: found it running, expected a number that is not in use")
             for attribute, clip, cells in self._portions(ask):
                 standing.clips[attribute] = clip
                 for cell, points in cells:
@@ -450,10 +451,28 @@ class Session:
                 self._touched[standing] = None
             if tick >= standing.until:
                 return
-        block = Deliver(standing.id, piece.attribute, piece.cell, tick, revision, slabs)
+        self._hand_over(
+            standing, piece, Deliver(standing.id, piece.attribute, piece.cell, tick, revision, slabs)
+        )
+
+    def skipped(self, piece: Piece, first: int, until: int) -> None:
+        """The owner has nothing for these ticks."""
+        standing = piece.owner
+        assert isinstance(standing, Standing)
+        if standing.until is not None:
+            self._touched[standing] = None
+            until = min(until, standing.until)
+        turn = standing.turn if piece in standing.retired else first
+        for start, stop in ((first, min(until, turn)), (max(first, turn), until)):
+            if start < stop:
+                block = Deliver(standing.id, piece.attribute, piece.cell, start, 0, None, stop)
+                self._hand_over(standing, piece, block)
+
+    def _hand_over(self, standing: Standing, piece: Piece, block: Deliver) -> None:
+        """To the user, or kept until it is clear that he gets it."""
         if piece in standing.retired:
             self._touched[standing] = None
-            if tick >= standing.turn:
+            if block.tick >= standing.turn:
                 standing.limbo.append(block)
                 return
         if standing.admitted and piece not in standing.extra:

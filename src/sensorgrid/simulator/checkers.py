@@ -209,6 +209,10 @@ def leftovers(world: World) -> Iterator[str]:
             "reserved budget": state.outlets.reserved,
             "entries by cell": {c for at in state.outlets.at.values() for c in at},
             "moves": broker.replication.move,
+            "redirected": state.outlets.leaving,
+            "streams to brokers": [c for by in state.outlets.fed.values() for c in by],
+            "loads": [c for by in state.outlets.loads.whole().values() for c in by],
+            "located": state.located,
             "lookups": state.lookups,
             "connections": [
                 p for p in state.links.up if p not in state.peers and p not in broker.liveness.kept
@@ -227,7 +231,7 @@ def leftovers(world: World) -> Iterator[str]:
         yield from (f"client {peer}: {what} left: {found}" for what, found in rest.items() if found)
 
 
-def unserved(world: World, client: PeerId, query: QueryId, healed_s: float) -> Iterator[str]:
+def unserved(world: World, client: PeerId, query: QueryId, faults_s: float, healed_s: float) -> Iterator[str]:
     """A query is served, or it lacks budget: then no broker that owns a part of it has room for that part.
 
     One that was posed while faults lasted may also have been refused because nobody answered.
@@ -236,7 +240,7 @@ def unserved(world: World, client: PeerId, query: QueryId, healed_s: float) -> I
     if status in ("admitted", "resumed", "refined", "not refined"):
         return
     reason = world.replies[client, query][-1].reason if (client, query) in world.replies else ""
-    if status == "refused" and world.replied[client, query] < healed_s:
+    if status == "refused" and faults_s <= world.replied[client, query] < healed_s:
         return
     if status not in ("refused", "suspended") or NO_ROOM not in reason:
         yield f"client {client}, query {query}: {status} ({reason})"

@@ -460,12 +460,10 @@ class World:
             del self.connections[pair]
 
     def _recall(self, me: PeerId, attribute: int, cell: int, epoch: int) -> None:
-        def answer() -> None:
-            lake = self.lake.get((attribute, cell), {})
-            tail = tuple((tick, *lake[tick]) for tick in sorted(lake))
-            self.feed(me, Recalled(attribute, cell, epoch, tail))
-
-        self.after(0.05, answer)
+        # As it is when it is read, not when the answer comes: what is written meanwhile is published as well.
+        lake = self.lake.get((attribute, cell), {})
+        event = Recalled(attribute, cell, epoch, tuple((tick, *lake[tick]) for tick in sorted(lake)))
+        self.after(0.05, lambda: self.feed(me, event))
 
 
 def _pair(a: PeerId, b: PeerId) -> tuple[PeerId, PeerId]:

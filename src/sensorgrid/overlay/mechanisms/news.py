@@ -81,8 +81,7 @@ class News:
     def _item(self) -> tuple[PeerId, int, int, Cells]:
         # By the clock, so that a broker that has crashed and begins anew is still believed.
         self._version = max(self._version + 1, int(self.state.now * 1000))
-        self._told = self.state.outlets.free, self._cells()
-        return (self.state.me, self._version, *self._told)
+        return (self.state.me, self._version, self.state.outlets.free, self._cells())
 
     def peer_up(self, peer: PeerId) -> None:
         """A newcomer hears everything."""
@@ -96,9 +95,10 @@ class News:
         return [(b, v, f, state.carried.get(b, ())) for b, (v, f) in state.free_of.items() if b != peer]
 
     def peer_down(self, peer: PeerId) -> None:
-        """Of a broker that is gone nothing is known, least of all that it has room; gossip knows better."""
-        if self.gossips and peer not in self.state.peers:
-            return
+        """Of a broker that is gone, or cannot be dialled, nothing is known, least of all that it has room.
+
+        Newer news of it, from whomever, are welcome; so an outage of this broker's own heals by itself.
+        """
         self.state.free_of.pop(peer, None)
         self._carries(peer, ())
         self._pending.pop(peer, None)
@@ -118,7 +118,9 @@ class News:
         ]
         self._pending.clear()
         if self._changed():
-            items.append(self._item())
+            item = self._item()
+            self._told = item[2:]
+            items.append(item)
         if not items:
             return
         message = NewsMessage(tuple(items))

@@ -261,7 +261,7 @@ class Replication:
         state = self.state
         before = state.reservations.pop((peer, message.number), None)
         if before is not None:
-            state.outlets.reserved -= before.left
+            state.outlets.release(before.left)
         load = min(message.load, state.outlets.free)
         promised = load
         if message.source == state.me and load < message.load:
@@ -285,7 +285,7 @@ class Replication:
         if reservation is not None:
             surplus = max(0, reservation.left - message.load)
             reservation.left -= surplus
-            self.state.outlets.reserved -= surplus
+            self.state.outlets.release(surplus)
             self._prune((peer, message.number))
 
     def _prune(self, key: tuple[PeerId, int]) -> None:
@@ -327,7 +327,7 @@ class Replication:
     def peer_down(self, peer: PeerId) -> None:
         """Promises to a peer that is gone are void, and so is a move to it."""
         for key in [key for key in self.state.reservations if key[0] == peer]:
-            self.state.outlets.reserved -= self.state.reservations.pop(key).left
+            self.state.outlets.release(self.state.reservations.pop(key).left)
         if self.move is not None and self.move.proposal.target == peer:
             self._decline(self.move.proposal)
             self.move = None
@@ -360,12 +360,15 @@ class Replication:
         """End what has lasted too long."""
         now = self.state.now
         for key in [key for key, r in self.state.reservations.items() if r.due <= now]:
-            self.state.outlets.reserved -= self.state.reservations.pop(key).left
+            self.state.outlets.release(self.state.reservations.pop(key).left)
         if self.move is not None and self.move.due <= now:
             self._decline(self.move.proposal)
             self.move = None
         while self._going and self._going[0][0] <= now:
-            self._stay(self._going.popleft()[2])
+            _, proposal, entries = self._going.popleft()
+            if any(entry.supply is not None and entry.going is not None for entry in entries):
+                self._decline(proposal)  # rule 11: not again soon
+            self._stay(entries)
         if self._review_at is not None and self._review_at <= now:
             self._review()
         if self._foresee_at is not None and self._foresee_at <= now:

@@ -60,6 +60,10 @@ class Routing:
 
     def asked(self, peer: PeerId, message: Ask) -> None:
         """A client asks."""
+        if not 0 <= message.attribute < len(self.state.grid.attributes):
+            nobody = tuple((cell, None) for cell in message.cells)
+            self.state.send(peer, Located(message.request, message.attribute, nobody))
+            return
         self._route(peer, message.request, message.attribute, message.cells, message.owner, ())
 
     def find(self, peer: PeerId, message: Find) -> None:

@@ -8,7 +8,7 @@ nobody needs all end the same way: the interest is gone, and with it the stream,
 from collections.abc import Callable
 from typing import Any
 
-from sensorgrid.index.codes import beside, contains
+from sensorgrid.index.codes import beside, contains, prefixes
 from sensorgrid.index.decompose import points_in
 from sensorgrid.model.block import Slab
 from sensorgrid.model.box import Box
@@ -18,9 +18,13 @@ from sensorgrid.overlay.events import Assigned, Published, Recall, Recalled, Reg
 from sensorgrid.overlay.geography import box_of
 from sensorgrid.overlay.intake import Intake, Piece
 from sensorgrid.overlay.messages import NO_ROOM, Feed, Grant, Leave, Path, Redirect, Refuse, Want
-from sensorgrid.overlay.outlets import Entry, Supply
+from sensorgrid.overlay.outlets import Entry, Supply, Tick
 from sensorgrid.overlay.state import Reservation, State, Waiting
 
+GAP: Tick = (-1, None)
+"""what a ring holds for a tick that the owner lacks: data of any revision replace it"""
+EARLY_MAX = 10_000
+"""blocks that may be published while the lake is being read"""
 ELSEWHERE_MAX = 4
 """carriers that a refusal names"""
 
@@ -43,13 +47,18 @@ class Streams:
         }
         self._grants: dict[tuple[PeerId, int, int], Path | None] = {}
         self._refusals: dict[tuple[PeerId, int, str, tuple[PeerId, ...]], list[int]] = {}
-        self._freed = False
+        self._generations: dict[PeerId, int] = {}
+        """the latest of each receiver, on its present connection"""
 
     # -- receivers speak
 
     def wanted(self, peer: PeerId, want: Want) -> None:
         """A receiver states what it wants."""
         state = self.state
+        if not self._sensible(peer, want):
+            for cell, _, _ in want.items:
+                self._refuse(peer, want.generation, cell, "not a wish that can be met")
+            return
         for (cell, claimed, start), size in zip(want.items, self._sizes(want), strict=True):
             if size == 0 or size != claimed:
                 self._refuse(peer, want.generation, cell, f"{claimed} points claimed, {size} counted")
@@ -62,6 +71,22 @@ class Streams:
             if (peer, want.generation, cell) not in state.waiting:
                 self._admit(Waiting(peer, want, cell, size, start, state.now + state.settings.wait_s))
 
+    def _sensible(self, peer: PeerId, want: Want) -> bool:
+        """A known attribute, and cells that overlap neither each other nor others of their generation."""
+        if not 0 <= want.attribute < len(self.state.grid.attributes):
+            return False
+        last = self._generations.get(peer, 0)
+        cells = {cell for cell, _, _ in want.items}
+        self._generations[peer] = max(last, want.generation)
+        if len(cells) != len(want.items) or min(cells, default=1) < 1:
+            return False
+        known = set(cells)
+        if want.generation <= last:
+            known |= {cell for g, cell in self.state.outlets.entries.get(peer, ()) if g == want.generation}
+        if len(known) == 1:
+            return True
+        return not any(above in known for cell in sorted(known) for above in prefixes(cell >> 1))
+
     def left(self, peer: PeerId, message: Leave) -> None:
         """A receiver has enough."""
         for cell in message.cells:
@@ -71,6 +96,7 @@ class Streams:
 
     def peer_down(self, peer: PeerId) -> None:
         """A connection is gone: what was wanted on it is wanted no longer."""
+        self._generations.pop(peer, None)
         for key in [key for key in self.state.waiting if key[0] == peer]:
             del self.state.waiting[key]
         for entry in list(self.state.outlets.entries.get(peer, {}).values()):
@@ -106,6 +132,8 @@ class Streams:
             self._refuse(peer, want.generation, request.cell, "cut", (), tuple(sorted(here + missing)))
             return
         if supply is not None and self._too_old(supply, request.start):
+            self._begin_earlier(supply, request.start)
+        if supply is not None and self._too_old(supply, request.start):
             if want.stays and supply.head is not None and self._reach_back(supply, request.start):
                 state.waiting[key] = request
             else:
@@ -122,7 +150,7 @@ class Streams:
         if reservation is not None:
             took = min(reservation.left, request.size)
             reservation.left -= took
-            outlets.reserved -= took
+            outlets.release(took)
             if not reservation.left:
                 del state.reservations[reservation.peer, reservation.number]
         entry = Entry(
@@ -140,14 +168,14 @@ class Streams:
     def _reservation(self, want: Want, cell: int) -> Reservation | None:
         if want.via is None:
             return None
-        for reservation in self.state.reservations.values():
-            if (
-                reservation.peer == want.via
-                and reservation.attribute == want.attribute
-                and contains(reservation.cell, cell)
-            ):
-                return reservation
-        return None
+        matching = [
+            reservation
+            for reservation in self.state.reservations.values()
+            if reservation.peer == want.via
+            and reservation.attribute == want.attribute
+            and contains(reservation.cell, cell)
+        ]
+        return max(matching, key=lambda r: r.left, default=None)
 
     def _make_room(self, request: Waiting, reservation: Reservation | None) -> bool:
         """Whether the request fits; a broker's may take the slots of receivers that move to it (rule 10)."""
@@ -224,8 +252,10 @@ class Streams:
         state.outlets.add_supply(supply)
         if reservation is not None and reservation.source not in (None, self.me):
             self.intake.ask([supply.piece], reservation.source, via=via)
-        elif via is not None and via != self.me:
-            self.intake.ask([supply.piece], via)
+        elif (
+            via is not None and via != self.me and is_broker(via) and (reservation or is_broker(request.peer))
+        ):
+            self.intake.ask([supply.piece], via)  # a client's word alone makes nobody a provider
         else:
             self.intake.seek([supply.piece])
         for entry in absorbed:
@@ -254,6 +284,17 @@ class Streams:
             outlets.drop_supply(part)
         return entries
 
+    def _begin_earlier(self, supply: Supply, start: int) -> None:
+        """Nothing has come yet, as its first receiver waits for the future: begin where this one wants to."""
+        piece = supply.piece
+        if piece is not None and piece.next == piece.begin and not supply.ring and piece.feed is not None:
+            provider = piece.feed.peer
+            self.intake.drop([piece])  # its feed would send what comes later first
+            piece.next = piece.begin = max(0, start - self.state.settings.slack_ticks)
+            supply.start = supply.head = piece.next
+            self.intake.ask([piece], provider)
+            self.moved(piece)
+
     def _reach_back(self, supply: Supply, start: int) -> bool:
         """Fetch older ticks for a receiver that cannot ask the owner itself; the shared stream goes on."""
         assert supply.head is not None
@@ -270,11 +311,9 @@ class Streams:
         if supply.past is not None:
             self.intake.drop([supply.past])
             supply.past = None
-            self._freed = True
 
     def _remove(self, entry: Entry, keep: bool = False) -> None:
         supply = self.state.outlets.remove(entry)
-        self._freed = True
         if not supply.entries and supply.piece is not None and not keep:
             self.intake.drop([supply.piece])
             self._forget_past(supply)
@@ -290,6 +329,8 @@ class Streams:
         self._grant(entry, supply.path)
         if supply.head is None:
             return
+        if entry.next < supply.head:
+            self.flush()  # first that it is fed, then with what
         first = entry.next
         end = supply.head if entry.until is None else min(supply.head, entry.until)
         if supply.owned and supply.start is not None:
@@ -299,7 +340,7 @@ class Streams:
         for tick in range(first - late, end):
             held = supply.ring.get(tick)
             if held is not None and (tick == entry.next or (tick < first and held[0] > 0)):
-                self._send(entry, tick, held[0], self._part(entry, held[1], tick))
+                self._send(entry, tick, max(held[0], 0), self._part(entry, held[1], tick))
                 if tick == entry.next:
                     entry.next += 1
 
@@ -326,27 +367,51 @@ class Streams:
             self._forward(supply, tick, revision, slabs)
             return
         supply.ring.setdefault(tick, (revision, slabs))
+        self._reached_back(supply, piece)
+
+    def _reached_back(self, supply: Supply, piece: Piece) -> None:
         if piece.until is not None and piece.next >= piece.until:
             assert supply.start is not None
             supply.start = min(supply.start, piece.begin)
             self._forget_past(supply)
+            self.state.outlets.freed = True
+
+    def skipped(self, piece: Piece, first: int, until: int) -> None:
+        """A gap from a provider."""
+        supply = piece.owner
+        assert isinstance(supply, Supply)
+        if piece is not supply.past:
+            self._skip(supply, until)
+            return
+        for tick in range(max(first, until - self.state.settings.ring_ticks), until):
+            supply.ring.setdefault(tick, GAP)
+        self._reached_back(supply, piece)
+
+    def _skip(self, supply: Supply, until: int) -> None:
+        """Name a gap to all receivers, in one message each."""
+        first = until if supply.head is None else supply.head
+        ring_ticks = self.state.settings.ring_ticks
+        for tick in range(max(first, until - ring_ticks), until):
+            supply.keep(tick, *GAP, ring_ticks)
+        for entry in [e for e in supply.entries.values() if e.granted]:
+            self._gap(entry, until)
 
     def published(self, event: Published) -> None:
         """A tick from the pipeline, for a region of this broker; each (tick, revision) counts once."""
         supply = self.state.outlets.supplies.get(event.attribute, {}).get(event.cell)
-        if supply is None or not supply.owned or event.epoch < supply.epoch or supply.path is None:
+        if supply is None or not supply.owned or event.epoch < supply.epoch:
+            return
+        if supply.path is None:  # the lake is being read, and may have been read before this was written
+            if len(supply.early) < EARLY_MAX:
+                supply.early.append(event)
             return
         held = supply.ring.get(event.tick)
         if held is not None and held[0] >= event.revision:
             return
         if supply.head is not None and event.tick < supply.head and held is None:
             return  # older than the ring
-        if supply.head is None:
-            for entry in [e for e in supply.entries.values() if e.granted]:
-                self._gap(entry, event.tick)
-        elif event.tick > supply.head:
-            for tick in range(supply.head, event.tick):
-                self._forward(supply, tick, 0, None)
+        if supply.head is None or event.tick > supply.head:
+            self._skip(supply, event.tick)
         self._forward(supply, event.tick, event.revision, self._slabs(event.cell, event))
 
     def _slabs(self, cell: int, event: Published) -> tuple[Slab, ...] | None:
@@ -357,6 +422,8 @@ class Streams:
 
     def _forward(self, supply: Supply, tick: int, revision: int, slabs: tuple[Slab, ...] | None) -> None:
         """Look a block up once, cut each row once, send the same slabs to all entries of a row."""
+        before = supply.ring.get(tick)
+        replaces = revision > 0 or (before is not None and before[0] < 0)
         supply.keep(tick, revision, slabs, self.state.settings.ring_ticks)
         for row in supply.table.rows.values():
             part, hidden = row.part(self.state.grid, slabs, tick)
@@ -365,7 +432,7 @@ class Streams:
                     continue
                 if entry.next == tick:
                     entry.next += 1
-                elif entry.next < tick or revision == 0:
+                elif entry.next < tick or not replaces:
                     continue
                 self.state.counters.masked_points += hidden
                 self._send(entry, tick, revision, part)
@@ -410,9 +477,16 @@ class Streams:
         assert isinstance(supply, Supply)
         if piece is supply.past:
             self._forget_past(supply)
+            for key, request in list(self.state.waiting.items()):
+                here = request.want.attribute == supply.attribute and contains(supply.cell, request.cell)
+                if here and self._too_old(supply, request.start):
+                    del self.state.waiting[key]
+                    why = NO_ROOM if reason == NO_ROOM else "too old"
+                    self._refuse(request.peer, request.want.generation, request.cell, why)
             return
+        said = reason if reason == NO_ROOM else f"no provider: {reason}"
         for entry in list(supply.entries.values()):
-            self._refuse(entry.peer, entry.generation, entry.cell, f"no provider: {reason}")
+            self._refuse(entry.peer, entry.generation, entry.cell, said)
             self._remove(entry)
 
     def cut(self, piece: Piece, parts: list[int]) -> list[Piece] | None:
@@ -472,6 +546,9 @@ class Streams:
             block = Published(event.attribute, event.cell, tick, revision, event.epoch, values)
             supply.keep(tick, revision, self._slabs(event.cell, block), self.state.settings.ring_ticks)
         self._repath(supply, (self.me,))
+        early, supply.early = supply.early, []
+        for late in early:
+            self.published(late)
 
     # -- work left by others, and answers that go out together
 
@@ -494,8 +571,8 @@ class Streams:
                     self.intake.unlocated(piece)
                 else:
                     self.intake.ask([piece], provider)
-        if self._freed:
-            self._freed = False
+        if state.outlets.freed:
+            state.outlets.freed = False
             for key, request in list(state.waiting.items()):
                 if request.size <= state.outlets.free or self._reservation(request.want, request.cell):
                     del state.waiting[key]
