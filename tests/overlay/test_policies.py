@@ -149,6 +149,15 @@ def test_the_paper_takes_the_next_region_where_nobody_can_serve_the_first() -> N
     assert proposal.whole
 
 
+def test_only_where_nobody_can_serve_any_region_whole_the_paper_relocates_as_many_as_fit() -> None:
+    whole = loads(_00110000=100, _00111100=90)
+
+    proposal = Paper().propose(view(whole=whole, free={0: 50, 1: 40}))
+
+    assert proposal == Proposal(0, cell("00110000"), PeerId(0), whole=False)
+    assert Paper().propose(view(whole=whole, free={0: 1, 1: 1})) is None  # a copy would cost what it moves
+
+
 def test_a_declined_pair_is_not_proposed_again() -> None:
     whole = loads(_00110000=30)
     declined = frozenset({(0, cell("00110000"), PeerId(0))})

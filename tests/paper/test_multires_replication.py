@@ -14,8 +14,10 @@ from sensorgrid.index.decompose import decompose
 from sensorgrid.model.ids import PeerId, QueryId
 from sensorgrid.model.query import Query
 from sensorgrid.overlay.broker import Broker
-from sensorgrid.overlay.events import Region
+from sensorgrid.overlay.events import Received, Region, Send
 from sensorgrid.overlay.geography import box_of
+from sensorgrid.overlay.mechanisms.replication import Move
+from sensorgrid.overlay.messages import Answer, Find, Found, Moving, Redirect, Want
 from sensorgrid.overlay.policies.interface import Never, Policy, Proposal, View
 from sensorgrid.overlay.policies.ours import Ours
 from sensorgrid.overlay.policies.paper import Paper
@@ -94,6 +96,22 @@ class Paperworld(World):
         assert isinstance(session, Session)
         return {p.feed.peer for p in session.queries[query].pieces if p.feed is not None}
 
+    def fed_and_owed(self) -> tuple[dict[PeerId, int], dict[PeerId, int]]:
+        """By broker: points per period that clients have from it, and that it counts for clients."""
+        fed: dict[PeerId, int] = dict.fromkeys(self.brokers, 0)
+        for client in self.clients:
+            session = self.nodes[client].actor
+            assert isinstance(session, Session)
+            for standing in session.queries.values():
+                for piece in standing.pieces:
+                    if piece.feed is not None:
+                        fed[piece.feed.peer] += piece.points
+        owed = {
+            peer: sum(e.size for by in broker.state.outlets.entries.values() for e in by.values() if e.clip)
+            for peer, broker in self.brokers.items()
+        }
+        return fed, owed
+
     def suspended(self) -> int:
         return sum(reply.status == "suspended" for replies in self.replies.values() for reply in replies)
 
@@ -120,6 +138,9 @@ def test_3_3_no_broker_exceeds_its_bandwidth_and_nobody_who_was_admitted_loses_h
         entries = [e for by in broker.state.outlets.entries.values() for e in by.values()]
         assert sum(e.size for e in entries) <= broker.state.outlets.budget
     assert world.suspended() == 0
+    world.run(world.now + 1)
+    fed, owed = world.fed_and_owed()
+    assert fed == owed
 
 
 def test_4_4_a_hot_region_is_replicated_on_neighbours() -> None:
@@ -232,12 +253,22 @@ def test_4_4_3_a_relay_with_a_single_query_left_is_dissolved_even_if_its_provide
     world.run(world.now + 1)
     assert len(mine.entries) == 1
     origin.budget = origin.used + origin.reserved  # not a point is left
+    asked: list[Find | Want] = []
+
+    def overhear(sender: PeerId, to: PeerId, message: object) -> None:
+        if isinstance(message, Find) and message.asker == relay and cell in message.cells:
+            asked.append(message)
+        if isinstance(message, Want) and sender == relay and cell in [code for code, _, _ in message.items]:
+            asked.append(message)
+
+    world.on_send = overhear
 
     world.run(world.now + 40)
 
     assert relay not in {peer for peer, code, _ in world.replicas() if code == cell}
     assert all(world.status(*asked) == "admitted" for asked in stay)
     assert all(path[0] in world.providers(*asked) for asked in stay)
+    assert asked == []  # the relay looks for no other provider: nobody needs it
     assert list(rules(world)) == []
     assert world.suspended() == 0
 
@@ -276,3 +307,66 @@ def test_ours_makes_few_copies_and_only_of_whole_cells_while_there_is_room() -> 
     assert streams["ours"] > 0
     assert 2 * streams["ours"] < streams["paper"]
     assert 2 * streams["ours-local"] < streams["paper"]
+
+
+def overloaded(policy: Callable[[], Policy]) -> tuple[Paperworld, Broker, Proposal]:
+    """A world with a hot broker, and a move that its policy would make."""
+    world = Paperworld(policy, budget=4)
+    world.fill(150)
+    hot = world.brokers[PeerId(3)]
+    proposal = hot.replication.policy.propose(hot.replication._view(WORLD >> 12))
+    assert proposal is not None
+    return world, hot, proposal
+
+
+def answer(broker: Broker, proposal: Proposal, offered: int, reserved: int) -> list[type]:
+    """Let the target of a move answer; what the broker says then."""
+    broker.replication.move = Move(77, proposal, offered, due=1e9)
+    broker.state.links.up.setdefault(proposal.target, 0.0)
+    effects = broker.handle(Received(proposal.target, Answer(77, reserved)), now=1e3)
+    return [
+        type(e.message) for e in effects if isinstance(e, Send) and isinstance(e.message, Redirect | Moving)
+    ]
+
+
+def test_4_4_2_a_target_that_cannot_serve_the_whole_region_gets_nothing_of_it() -> None:
+    """It shall serve the replica without running into an overload situation."""
+    _, hot, proposal = overloaded(Paper)
+    load = hot.replication._view(1).loads(0)[proposal.cell].points
+
+    assert proposal.whole
+    assert answer(hot, proposal, load, load - 1) == [Moving]
+    assert Redirect in answer(hot, proposal, load, load)
+
+
+def test_what_a_target_answers_is_what_it_has_free() -> None:
+    """News may be stale: a broker that promised less than was asked for has no more."""
+    _, hot, proposal = overloaded(lambda: Ours(True))
+
+    answer(hot, proposal, offered=1000, reserved=10)
+
+    assert hot.state.free_of[proposal.target][1] == 10
+
+
+def test_a_replicas_own_question_is_answered_by_who_feeds_it_a_clients_by_the_replica() -> None:
+    """Otherwise a replica that looks for a provider would be sent to itself."""
+    world = Paperworld(lambda: Ours(True), budget=4)
+    world.fill(400)
+    replica, cell, path = next(
+        (p, c, path) for p, c, path in world.replicas()
+        if len(path) == 2 and world.brokers[p].state.outlets.free > world.brokers[p].state.outlets.budget / 2
+    )  # fmt: skip
+    owner, neighbour = world.brokers[path[0]], world.brokers[path[0]].state.peers[0]
+
+    def found(asker: PeerId) -> list[tuple[int, PeerId | None]]:
+        question = Find(asker, 1, 0, (cell,), owner=False, trail=(neighbour,))
+        effects = owner.handle(Received(neighbour, question), world.now)
+        return [
+            item
+            for e in effects
+            if isinstance(e, Send) and isinstance(e.message, Found)
+            for item in e.message.items
+        ]
+
+    assert found(replica) == [(cell, owner.me)]
+    assert [peer for _, peer in found(world.clients[0])] != [owner.me]
