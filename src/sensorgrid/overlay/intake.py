@@ -5,8 +5,9 @@ query wants. Clients and relaying brokers receive in exactly the same way; what 
 their `Host`'s business.
 
 A piece has at most one `feed`, whose blocks it lives on, and one `trial`, a feed that would replace it. The
-trial takes over only when its path is known, does not lead through this receiver, and its blocks have reached
-the piece's next tick: make before break. Blocks of both are welcome; each is clipped to what is missing.
+trial takes over only when its path is known, does not lead through this receiver, and it stands at the piece's
+next tick: it was asked to begin there and has been granted, or its blocks have caught up with what the feed
+brought meanwhile. Make before break. Blocks of both are welcome; each is clipped to what is missing.
 """
 
 from collections.abc import Iterable

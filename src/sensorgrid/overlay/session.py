@@ -34,11 +34,9 @@ from sensorgrid.overlay.events import (
 from sensorgrid.overlay.forwarding import wanted_of
 from sensorgrid.overlay.intake import Intake, Piece
 from sensorgrid.overlay.messages import NO_ROOM, Ask, Clip, Leave, Located, Want
-from sensorgrid.overlay.settings import Settings
+from sensorgrid.overlay.settings import SILENCES, Settings
 from sensorgrid.overlay.state import Links
 
-SILENCES = 3
-"""beats without a word after which a connection counts as broken"""
 HELD_MAX = 65_536
 """blocks that may wait for a query's admission"""
 
@@ -47,7 +45,7 @@ class Standing:
     """A query and where it stands."""
 
     __slots__ = (
-        "admitted", "ask", "attempts", "clips", "due", "extra", "held", "id", "limbo", "pieces", "retired", "suspended",
+        "admitted", "ask", "attempts", "due", "extra", "held", "id", "limbo", "pieces", "retired", "suspended",
         "turn", "until", "wish",
     )  # fmt: skip
 
@@ -57,8 +55,6 @@ class Standing:
         self.wish = ask
         """what it is being refined to"""
         self.until = until
-        self.clips: dict[int, Clip] = {}
-        """by attribute"""
         self.pieces: dict[Piece, None] = {}
         self.admitted = False
         self.suspended = ""
@@ -220,7 +216,6 @@ class Session:
             if query in self.queries:
                 raise QueryError(f"query {query}: found it running, expected a number that is not in use")
             for attribute, clip, cells in self._portions(ask):
-                standing.clips[attribute] = clip
                 for cell, points in cells:
                     piece = Piece(standing, attribute, cell, points, start, clip, until)
                     standing.pieces[piece] = None

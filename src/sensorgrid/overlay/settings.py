@@ -4,6 +4,9 @@ from dataclasses import dataclass, fields
 
 from sensorgrid.model.errors import SensorGridError
 
+SILENCES = 3
+"""keepalive intervals without a word after which a connection counts as broken"""
+
 
 class SettingsError(SensorGridError, ValueError):
     """Settings that cannot work."""

@@ -29,8 +29,6 @@ class Ledger:
     def __init__(self, grid: Grid, ask: Query, start: int) -> None:
         self.grid = grid
         self.start = start
-        self.wanted = [(0, w) for w in _wanted(grid, ask)]
-        """(first tick, rectangle): refinements add more"""
         shape = (len(ask.attributes), grid.shape[1], grid.shape[0])
         self.period = 1 << grid.resolution_bits[2]
         self.revisions: dict[int, npt.NDArray[np.int16]] = {}

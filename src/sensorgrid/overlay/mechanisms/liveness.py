@@ -9,10 +9,8 @@ from typing import Any
 
 from sensorgrid.model.ids import Instant, PeerId
 from sensorgrid.overlay.messages import Alive
+from sensorgrid.overlay.settings import SILENCES
 from sensorgrid.overlay.state import State
-
-SILENCES = 3
-"""intervals without a word after which a connection is broken"""
 
 
 class Liveness:
@@ -37,7 +35,7 @@ class Liveness:
             self.kept.pop(peer, None)
 
     def settle(self) -> bool:
-        """Dial neighbours that are not connected; the one with the smaller number dials."""
+        """Keep the beat going."""
         state = self.state
         if self._due is None and (state.links.up or state.peers):
             self._due = state.now + self._interval()
