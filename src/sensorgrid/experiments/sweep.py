@@ -4,6 +4,7 @@ A case is a small value, a row a small dictionary, and each run is a pure functi
 makes no difference to the result.
 """
 
+import gc
 import json
 import os
 from collections.abc import Callable, Iterator, Sequence
@@ -45,6 +46,9 @@ def _on_cores(cases: Sequence[Any]) -> Iterator[tuple[Any, Row]]:
 
 
 def _play(case: Case) -> Row:
+    gc.set_threshold(
+        200_000, 20, 100
+    )  # a world is a large heap that lives to the end: looking through it is in vain
     return case.play()
 
 
