@@ -1,8 +1,11 @@
 """The evaluation of multires as a command: what its table holds, and what is read off it."""
 
 import json
+import os
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -10,7 +13,6 @@ import pytest
 from sensorgrid.experiments import claims
 from sensorgrid.experiments.figures import draw
 from sensorgrid.experiments.multires import Case, ExperimentError, Sweep, joined, policy_of
-from sensorgrid.experiments.sweep import sweep
 
 FIELDS = {
     "hotspot", "dims", "depth", "policy", "seed", "load", "load_bound", "replication_share", "replication_at_15",
@@ -47,16 +49,6 @@ def test_a_run_is_a_function_of_its_case() -> None:
     case = Case("large", 2, 4, "literal", 1)
 
     assert case.play() == case.play()
-
-
-def test_spark_gives_the_same_rows_as_this_process() -> None:
-    cases = [Case("large", 2, 4, policy, 1) for policy in ("bound", "literal")]
-    heard: list[int] = []
-
-    rows = sweep(cases, "local[1]", lambda count, case: heard.append(count))
-
-    assert sorted(rows, key=lambda r: r["policy"]) == [case.play() for case in cases]
-    assert heard == [1, 2]
 
 
 @pytest.mark.parametrize(
@@ -125,15 +117,60 @@ def _command(*arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
 
 
-def test_the_command_writes_its_table() -> None:
-    done = _command(
-        "multires", "--hotspot", "large", "--dims", "2", "--depth", "4", "--policy", "literal", "--json", "-"
+def test_spark_gives_the_same_rows_as_the_cores_of_this_machine() -> None:
+    case = (
+        "multires",
+        "--hotspot",
+        "large",
+        "--dims",
+        "2",
+        "--depth",
+        "4",
+        "--policy",
+        "literal",
+        "--json",
+        "-",
     )
 
-    result = json.loads(done.stdout)
+    here, there = _command(*case), _command(*case, "--spark", "local[1]")
 
-    assert (result["command"], done.returncode) == ("experiment multires", 0)
-    assert set(result["rows"][0]) >= FIELDS
+    assert json.loads(there.stdout)["rows"] == json.loads(here.stdout)["rows"]
+    assert set(json.loads(here.stdout)["rows"][0]) >= FIELDS
+
+
+def test_ctrl_c_ends_a_sweep_at_once_and_leaves_no_process_behind() -> None:
+    command = [sys.executable, "-c", "from sensorgrid.cli.main import run; run()", "experiment", "faults"]
+    process = subprocess.Popen(
+        [*command, "--seeds", "1-4000"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        start_new_session=True,
+    )
+    deadline = time.monotonic() + 120
+    while len(_group(process.pid)) < 3:
+        assert time.monotonic() < deadline, "no worker was started"
+        time.sleep(0.2)
+
+    os.killpg(process.pid, signal.SIGINT)
+    process.communicate(timeout=60)
+    while _group(process.pid):
+        assert time.monotonic() < deadline + 60, f"left behind: {_group(process.pid)}"
+        time.sleep(0.2)
+
+    assert process.returncode == 130
+
+
+def _group(leader: int) -> list[int]:
+    """Living processes of a group."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            fields = path.read_text().rsplit(")", 1)[1].split()
+        except OSError:
+            continue
+        if int(fields[2]) == leader and fields[0] != "Z":
+            found.append(int(path.parent.name))
+    return found
 
 
 @pytest.mark.parametrize(
@@ -141,6 +178,8 @@ def test_the_command_writes_its_table() -> None:
     [
         (("multires", "--hotspot", "huge"), "hot spot: found 'huge', expected some of large, small, single"),
         (("multires", "--depth", "x"), "--depth: found 'x', expected whole numbers with commas"),
+        (("multires", "--spark", "nonsense"), "--spark: found 'nonsense', expected local[N]"),
+        (("multires", "--figures", "/dev/null/x"), "figures: found '/dev/null/x', expected a folder"),
         (("faults", "--seeds", "5-1"), "--seeds: found '5-1', expected A <= B"),
         (("moving", "--data", "/nowhere"), "data folder /nowhere: found no folder storm-tracks"),
     ],

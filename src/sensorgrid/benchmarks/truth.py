@@ -69,7 +69,8 @@ def data_folder(folder: Path | None = None, holds: str = "truth-grids") -> Path:
     found = folder or Path(os.environ.get(VARIABLE) or _BESIDE)
     if not (found / holds).is_dir():
         raise TruthError(
-            f"data folder {found}: found no folder {holds}, expected one there or where {VARIABLE} points"
+            f"data folder {found}: found no folder {holds}, expected one there, where"
+            f" {VARIABLE} points, or --data"
         )
     return found
 

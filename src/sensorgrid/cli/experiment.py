@@ -38,10 +38,14 @@ def multires_command(
         bool, typer.Option("--quick", help="The large hot spot, 2 and 4 dimensions, depths 8 and 10.")
     ] = False,
     seeds: Annotated[str, typer.Option(metavar="A[-B]", help="Of queries and worlds.")] = "1",
-    hotspot: Annotated[str | None, typer.Option(help="Some of large, small, single.")] = None,
-    dims: Annotated[str | None, typer.Option(help="Some of 2, 3, 4, 5 indexed dimensions.")] = None,
-    depth: Annotated[str | None, typer.Option(help="Some of the index depths 4 to 12.")] = None,
-    policy: Annotated[str | None, typer.Option(help="Some of paper, literal, ours-local, ours.")] = None,
+    hotspot: Annotated[str | None, typer.Option(help="Some of large, small, single, with commas.")] = None,
+    dims: Annotated[
+        str | None, typer.Option(help="Some of 2, 3, 4, 5 indexed dimensions, with commas.")
+    ] = None,
+    depth: Annotated[str | None, typer.Option(help="Some of the index depths 4 to 12, with commas.")] = None,
+    policy: Annotated[
+        str | None, typer.Option(help="Some of paper, literal, ours-local, ours, with commas.")
+    ] = None,
     figures: Annotated[
         Path | None, typer.Option("--figures", metavar="FOLDER", help="Draw figures 4 to 11 there.")
     ] = None,
@@ -61,6 +65,7 @@ def multires_command(
     from dataclasses import replace
 
     from sensorgrid.experiments import multires
+    from sensorgrid.experiments.figures import check, draw
     from sensorgrid.experiments.sweep import sweep
 
     target, chosen = arguments.read_target(json_file), arguments.read_seeds(seeds)
@@ -73,6 +78,9 @@ def multires_command(
     }
     plan = replace(plan, **{name: values for name, values in narrowed.items() if values})
     cases = plan.cases(chosen)
+    if figures is not None:
+        check(figures)
+    _check_master(spark)
     with _progress() as progress:
         task = progress.add_task("the first run compiles, which takes a while", total=len(cases))
 
@@ -85,14 +93,11 @@ def multires_command(
         rows = multires.joined(sweep(cases, spark, done))
     args = {"quick": quick, "seeds": seeds, "spark": spark} | {k: list(v) for k, v in narrowed.items() if v}
     result = {"command": "experiment multires", "version": __version__, "args": args, "rows": rows}
-    printing = write(target, result)
+    if write(target, result):
+        _show(rows)
     if figures is not None:
-        from sensorgrid.experiments.figures import draw
-
         for path in draw(rows, figures):
             errors.print(f"wrote {path}", style="dim")
-    if printing:
-        _show(rows)
 
 
 @app.command("faults")
@@ -119,6 +124,7 @@ def faults_command(
 
     seeds = "1-100" if quick and seeds == FAULT_SEEDS else seeds
     target, chosen = arguments.read_target(json_file), arguments.read_seeds(seeds)
+    _check_master(spark)
     cases = faults.cases(chosen[0], chosen[-1])
     with _progress() as progress:
         task = progress.add_task("schedules, twenty at a time", total=len(cases))
@@ -130,9 +136,19 @@ def faults_command(
         "args": {"quick": quick, "seeds": seeds},
     }
     if write(target, result | {"summary": found, "rows": rows}):
-        for name, value in found.items():
-            shown = f"{value:.1%}" if isinstance(value, float) else value
-            console.print(f"{name.replace('_', ' ')}: {shown}", highlight=False)
+        wrong = len(found["failed"])
+        verdict = f"{wrong:,} do not end as they should" if wrong else "all end as they should"
+        console.print(f"{found['schedules']:,} schedules: {verdict}", highlight=False)
+        struck = ", ".join(f"{kind} {number:,}" for kind, number in found["faults"].items())
+        for what, value in (
+            ("faults", struck),
+            ("struck while streams ran over two brokers or more", f"{found['two_levels_share']:.1%}"),
+            ("queries served to the end", f"{found['served']:,}"),
+            ("suspended in the end for lack of bandwidth", f"{found['suspended']:,}"),
+            ("refused when they were posed", f"{found['refused']:,}"),
+            ("circles of crossed redirects, dissolved", f"{found['circles_left']:,}"),
+        ):
+            console.print(f"  {what}: {value}", highlight=False)
     for row in rows:
         if row["problems"]:
             errors.print(
@@ -169,6 +185,7 @@ def moving_command(
     from sensorgrid.experiments.sweep import sweep
 
     target, chosen = arguments.read_target(json_file), arguments.read_seeds(seeds)
+    _check_master(spark)
     path = data_folder(data, "storm-tracks") / "storm-tracks" / "ibtracs_wmo.csv.gz"
     cases = moving.cases(1 if quick else storms, chosen, path)
     with _progress() as progress:
@@ -192,6 +209,14 @@ def moving_command(
                 f"{row['replication']:.3f}", f"{row['delegations']:,}",
             )  # fmt: skip
         console.print(table)
+
+
+def _check_master(spark: str | None) -> None:
+    known = ("local", "spark://", "yarn", "k8s://", "sc://")
+    if spark is not None and not spark.startswith(known):
+        raise arguments.ArgumentError(
+            f"--spark: found {spark!r}, expected local[N], spark://…, yarn, k8s://… or sc://…"
+        )
 
 
 def _list(name: str, text: str | None, convert: Callable[[str], T]) -> tuple[T, ...]:

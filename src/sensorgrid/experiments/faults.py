@@ -4,6 +4,7 @@ Each schedule is one seed of `sensorgrid.simulator.schedules`. The table says wh
 did, and what was wrong in the end; a problem comes with the command that plays it again.
 """
 
+import os
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -37,8 +38,9 @@ class Case:
         return {"first": self.first, "last": self.last, "schedules": found}
 
 
-def cases(first: int, last: int, together: int = 20) -> list[Case]:
-    """Seeds in portions."""
+def cases(first: int, last: int) -> list[Case]:
+    """Seeds in portions: small enough that all cores have work and progress shows."""
+    together = max(1, min(20, (last - first + 1) // (8 * (os.cpu_count() or 1))))
     return [Case(a, min(a + together - 1, last)) for a in range(first, last + 1, together)]
 
 

@@ -1,5 +1,6 @@
 """Figures 4 to 11 of multires, section 5, from the table and nothing else."""
 
+from importlib.util import find_spec
 from pathlib import Path
 from statistics import mean
 from typing import Any
@@ -24,23 +25,27 @@ class FigureError(SensorGridError, RuntimeError):
     """A figure that cannot be drawn."""
 
 
+def check(folder: Path) -> None:
+    """Refuse before the work what could not be drawn after it."""
+    if find_spec("matplotlib") is None:
+        raise FigureError("figures: found no matplotlib, expected it: pip install 'sensorgrid[plot]'")
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError:
+        raise FigureError(f"figures: found {str(folder)!r}, expected a folder, or a place for one") from None
+
+
 def draw(rows: list[Row], folder: Path) -> list[Path]:
     """One picture per figure pair: hot spots side by side, one line per dimensions, one row per policy."""
-    try:
-        from matplotlib.figure import Figure
-    except ImportError:
-        raise FigureError(
-            "figures: found no matplotlib, expected it: pip install 'sensorgrid[plot]'"
-        ) from None
-    folder.mkdir(parents=True, exist_ok=True)
+    check(folder)
+    from matplotlib.figure import Figure
+
     hotspots = [h for h in ("large", "small", "single") if any(r["hotspot"] == h for r in rows)]
     policies = [p for p in STYLES if any(r["policy"] == p for r in rows)]
     made = []
     for column, label, numbers in FIGURES:
         figure = Figure(figsize=(3.4 * len(hotspots) + 0.6, 2.3 * len(policies) + 0.9), layout="constrained")
-        axes = figure.subplots(
-            len(policies), len(hotspots), sharex=True, sharey=column == "load", squeeze=False
-        )
+        axes = figure.subplots(len(policies), len(hotspots), sharex=True, sharey=True, squeeze=False)
         for i, policy in enumerate(policies):
             for j, hotspot in enumerate(hotspots):
                 axis = axes[i][j]
@@ -52,8 +57,9 @@ def draw(rows: list[Row], folder: Path) -> list[Path]:
                     axis.set_ylabel(policy, fontsize=10)
                 if i == len(policies) - 1:
                     axis.set_xlabel("index depth")
-        figure.suptitle(f"Figures {numbers[0]} and {numbers[1]}: {label}", fontsize=11, x=0.01, ha="left")
-        handles, names = axes[0][0].get_legend_handles_labels()
+        title = f"{label}\n(multires, figures {numbers[0]} and {numbers[1]})"
+        figure.suptitle(title, fontsize=10, x=0.01, ha="left")
+        handles, names = axes[-1][-1].get_legend_handles_labels()
         figure.legend(handles, names, loc="outside lower center", ncols=6, frameon=False, fontsize=9)
         path = folder / f"multires-{column.replace('_', '-')}.png"
         figure.savefig(path, dpi=110)
@@ -78,7 +84,7 @@ def _lines(axis: Any, rows: list[Row], column: str) -> None:
             depths = sorted({r["depth"] for r in mine})
             axis.plot(
                 depths, [mean(r["load_bound"] for r in mine if r["depth"] == depth) for depth in depths],
-                color=COLOURS[dims], lw=0.8, ls="--", label="bound" if dims == max(COLOURS) else None,
+                color=COLOURS[dims], lw=0.8, ls="--", label="bound" if dims == max(r["dims"] for r in rows) else None,
             )  # fmt: skip
         axis.set_ylim(0, 26)
     else:

@@ -7,6 +7,7 @@ makes no difference to the result.
 import gc
 import json
 import os
+import signal
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import asdict
@@ -35,14 +36,22 @@ def sweep(cases: Sequence[Any], spark: str | None, done: Callable[[int, Any], No
 def _on_cores(cases: Sequence[Any]) -> Iterator[tuple[Any, Row]]:
     workers = min(os.cpu_count() or 1, len(cases))
     # Not forked: a fork would copy whatever threads the caller runs in a state nobody knows.
-    with ProcessPoolExecutor(workers, mp_context=get_context("spawn")) as pool:
+    pool = ProcessPoolExecutor(workers, mp_context=get_context("spawn"), initializer=_deaf)
+    try:
         waiting = {pool.submit(_play, case): case for case in cases}
-        try:
-            for future in as_completed(waiting):
-                yield waiting[future], future.result()
-        except BaseException:
-            pool.shutdown(wait=False, cancel_futures=True)
-            raise
+        for future in as_completed(waiting):
+            yield waiting[future], future.result()
+        pool.shutdown()
+    except BaseException:  # Ctrl-C among them: a run of half a minute is not waited for
+        for worker in list(pool._processes.values()):
+            worker.terminate()
+        pool.shutdown(wait=False, cancel_futures=True)
+        raise
+
+
+def _deaf() -> None:
+    """Ctrl-C is for the process that people see; it ends the others."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
 def _play(case: Case) -> Row:

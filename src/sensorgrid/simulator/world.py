@@ -42,7 +42,7 @@ from sensorgrid.overlay.events import (
     Submitted,
     Woke,
 )
-from sensorgrid.overlay.geography import view_of
+from sensorgrid.overlay.geography import box_of, view_of
 from sensorgrid.overlay.policies.interface import Policy
 from sensorgrid.overlay.session import Session
 from sensorgrid.overlay.settings import Settings
@@ -90,7 +90,32 @@ class _Arrival(Struct, gc=False):
 
 
 class World:
-    """Brokers, clients, connections, the pipeline and its lake."""
+    """Brokers, clients, connections, the pipeline and its lake.
+
+    Examples
+    --------
+    Two brokers own a half of the grid each; a client of the second gets a tick of the first's region.
+
+    >>> import numpy as np
+    >>> from sensorgrid.overlay.policies.ours import Ours
+    >>> grid = Grid(shape=(64, 32), resolution_bits=(2, 2, 2), region_digits=1, tick=60)
+    >>> settings = Settings(budget=4 * grid.points_per_period, depth=8)
+    >>> world = World(grid, seed=1)
+    >>> brokers = [world.add_broker(PeerId(n), settings, lambda: Ours(True)) for n in (0, 1)]
+    >>> world.assign([Region(attribute=0, cell=0b10 + n, owner=PeerId(n), epoch=1) for n in (0, 1)])
+    >>> client = world.add_client(settings, entries=(PeerId(1),))
+    >>> got = []
+    >>> world.on_deliver = lambda who, block: got.append((block.tick, sum(s.points for s in block.slabs)))
+    >>> world.run(until=1.0)
+    >>> world.submit(client, QueryId(1), Query(grid.attributes[0], bbox=(-90, 0, -45, 45)))
+    >>> world.run(until=2.0)
+    >>> world.status(client, QueryId(1))
+    'admitted'
+    >>> world.publish(0, 0b10, tick=0, revision=0, values=np.zeros((32, 32)))
+    >>> world.run(until=3.0)
+    >>> sum(points for tick, points in got)
+    64
+    """
 
     def __init__(
         self,
@@ -176,7 +201,10 @@ class World:
     def submit(
         self, client: PeerId, query: QueryId, ask: Query, start: int = 0, until: int | None = None
     ) -> None:
-        """Pose a query now."""
+        """Pose a query now, from tick `start` to before tick `until`.
+
+        A query's own start and duration are moments; `query.ticks(grid, now)` gives the ticks.
+        """
         self.feed(client, Submitted(query, ask, start, until))
 
     def refine(self, client: PeerId, query: QueryId, ask: Query) -> None:
@@ -196,6 +224,12 @@ class World:
 
     def publish(self, attribute: int, cell: int, tick: int, revision: int, values: Values | None) -> None:
         """One tick of a region. A gateway that is down finds it in the lake when it is back."""
+        box = box_of(self.grid, cell)
+        shape = (box.y1 - box.y0, box.x1 - box.x0)
+        if values is not None and values.shape != shape:
+            raise WorldError(
+                f"values of region {cell:b}: found shape {values.shape}, expected [row, column] {shape}"
+            )
         lake = self.lake.setdefault((attribute, cell), {})
         lake[tick] = (revision, values)
         region = self.regions[attribute, cell]
