@@ -60,7 +60,9 @@ def draw(rows: list[Row], folder: Path) -> list[Path]:
         title = f"{label}\n(multires, figures {numbers[0]} and {numbers[1]})"
         figure.suptitle(title, fontsize=10, x=0.01, ha="left")
         handles, names = axes[-1][-1].get_legend_handles_labels()
-        figure.legend(handles, names, loc="outside lower center", ncols=6, frameon=False, fontsize=9)
+        figure.legend(
+            handles, names, loc="outside lower center", ncols=5, frameon=False, fontsize=9, columnspacing=1.2
+        )
         path = folder / f"multires-{column.replace('_', '-')}.png"
         figure.savefig(path, dpi=110)
         made.append(path)
@@ -76,7 +78,7 @@ def _lines(axis: Any, rows: list[Row], column: str) -> None:
         halves = [f.half or 0.0 for f in found if f is not None]
         axis.errorbar(
             depths, means, yerr=halves if any(halves) else None, color=COLOURS[dims], marker="o", ms=3, lw=1.4,
-            capsize=2, label=f"{dims} dimensions",
+            capsize=2, label=f"{dims}D",
         )  # fmt: skip
     if column == "load":
         for dims in sorted({r["dims"] for r in rows}):
