@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from sensorgrid.benchmarks.workloads import boxes
+from sensorgrid.model.errors import QueryError
 from sensorgrid.model.grid import Grid
 from sensorgrid.model.ids import PeerId, QueryId
 from sensorgrid.model.query import Query
@@ -94,12 +95,23 @@ def _everywhere_grid() -> Grid:
 
 def _everywhere(grid: Grid, count: int, seed: int) -> list[Query]:
     rng = np.random.default_rng(seed)
-    found = boxes("uniform", count, grid, rng)
-    resolution = rng.uniform(0.1, 1.0, (count, 3))
-    return [
+    drawn = count + count // 100 + 10
+    found = boxes("uniform", drawn, grid, rng)
+    resolution = rng.uniform(0.1, 1.0, (drawn, 3))
+    asked = (
         Query("air_temperature", (x0, y0, x1, y1), (float(r[0]), float(r[1]), float(r[2])))
         for (x0, x1, y0, y1), r in zip(found.tolist(), resolution, strict=True)
-    ]
+    )
+    return [query for query in asked if _holds_a_point(query, grid)][:count]
+
+
+def _holds_a_point(query: Query, grid: Grid) -> bool:
+    """A narrow box at the border may lie between the points of a coarse resolution."""
+    try:
+        query.box(grid)
+    except QueryError:
+        return False
+    return True
 
 
 def _world(grid: Grid, brokers: int, digits: int, depth: int, seed: int) -> tuple[World, list[PeerId]]:
