@@ -11,6 +11,7 @@ from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
 from hands import GRID, box_query, cell
+from sensorgrid.model.grid import Grid
 from sensorgrid.model.ids import BROKERS_MAX, Instant, PeerId, QueryId
 from sensorgrid.overlay import messages
 from sensorgrid.overlay.codec import encode
@@ -23,9 +24,11 @@ from sensorgrid.overlay.events import (
     PeerDown,
     PeerUp,
     Received,
+    Region,
     Send,
     Woke,
 )
+from sensorgrid.overlay.geography import view_of
 from sensorgrid.overlay.messages import Answer, Feed
 from sensorgrid.simulator.checkers import brokers_of, circles, conservation, leftovers, levels
 from sensorgrid.simulator.flows import flows
@@ -528,3 +531,14 @@ def test_clients_are_numbered_behind_all_brokers() -> None:
     world = SmallWorld({"000": 0})
 
     assert world.pose(box_query(0, 0, 4, 8)) == BROKERS_MAX
+
+
+def test_a_broker_without_a_region_of_an_attribute_still_finds_its_owners() -> None:
+    """Regions are assigned per attribute: who owns none of one has no neighbours there, but a way in."""
+    grid = Grid(shape=(16, 16), resolution_bits=(1, 1, 1), region_digits=2, attributes=("a", "b"), tick=1)
+    regions = [Region(0, cell, PeerId(cell % 2), 1) for cell in range(4, 8)]
+    regions += [Region(1, cell, PeerId(2 + cell % 2), 1) for cell in range(4, 8)]
+
+    for me in range(5):
+        shown = view_of(PeerId(me), regions, grid).regions
+        assert {r.attribute for r in shown} == {0, 1}

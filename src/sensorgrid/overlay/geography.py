@@ -42,14 +42,18 @@ def touch(grid: Grid, a: Box, b: Box) -> bool:
 
 
 def view_of(me: PeerId, regions: Iterable[Region], grid: Grid, links: Iterable[PeerId] = ()) -> Assigned:
-    """What one broker knows of an assignment: its own regions and those that touch them."""
+    """What one broker knows of an assignment: its own regions and those that touch them, for each attribute."""
     known = sorted(regions, key=lambda r: (r.attribute, r.cell))
     boxes = {(r.attribute, r.cell): box_of(grid, r.cell) for r in known}
     mine = [(r.attribute, boxes[r.attribute, r.cell]) for r in known if r.owner == me]
-    shown = tuple(
+    shown = [
         r
         for r in known
         if r.owner == me
         or any(a == r.attribute and touch(grid, box, boxes[r.attribute, r.cell]) for a, box in mine)
-    )
-    return Assigned(shown, tuple(links))
+    ]
+    for attribute in sorted({r.attribute for r in known} - {a for a, _ in mine}):
+        # Of an attribute of which it owns nothing it has no neighbours: two regions somewhere are a way in.
+        others = [r for r in known if r.attribute == attribute]
+        shown += [others[(me + step) % len(others)] for step in range(min(2, len(others)))]
+    return Assigned(tuple(shown), tuple(links))
