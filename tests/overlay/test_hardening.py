@@ -126,3 +126,28 @@ def test_a_wish_for_ticks_that_nobody_can_bring_is_refused_and_not_turned_over_f
     effects = broker.want(CARL, "001", start=2, stays=True)
 
     assert [r.reason for r in sent(effects, Refuse, CARL)] == ["too old"]
+
+
+def test_brokers_that_want_the_same_do_not_push_each_other_out() -> None:
+    """Rule 10: the slot of a client, not of a broker, unless that one is on its way or sent the asker here."""
+    broker = LoneBroker(budget=REGION)
+    first = broker.want(5, "000")
+
+    second = broker.want(6, "000")
+    third = broker.want(7, "000", via=5)
+
+    assert len(sent(first, Grant, 5)) == 1
+    assert [r.reason for r in sent(second, Refuse, 6)] == ["no bandwidth left"]
+    assert sent(second, Refuse, 5) == []
+    assert len(sent(third, Grant, 7)) == 1, "a relay's receiver takes its place"
+
+
+def test_a_connection_on_which_a_request_waits_is_not_closed_as_idle() -> None:
+    broker = LoneBroker(budget=REGION, idle_s=1.0, wait_s=60.0)
+    broker.want(5, "000")
+    broker.want(ANNA, "000")
+
+    broker.wait(20)
+
+    assert ANNA in broker.state.links.up
+    assert [key[0] for key in broker.state.waiting] == [ANNA]

@@ -174,6 +174,11 @@ class Broker:
                 self.state.links.closed(peer)
                 self.state.effects.append(Disconnect(peer))
                 self._down(peer)
+            while self.liveness.unused:
+                peer = self.liveness.unused.pop()
+                self.state.links.close(peer)
+                self.streams.peer_down(peer)
+                self.liveness.peer_down(peer)
             busy = False
             for mechanism in self.mechanisms:
                 busy |= mechanism.settle()

@@ -21,6 +21,8 @@ class Liveness:
         self.handlers: dict[type, Callable[[PeerId, Any], None]] = {Alive: self.alive}
         self.broken: list[PeerId] = []
         """connections that this broker gives up: the broker tells the other mechanisms"""
+        self.unused: list[PeerId] = []
+        """connections that nobody needs; the peer is well"""
         self._due: Instant | None = None
         self.kept: dict[PeerId, None] = {}
         """peers that want their connection to stay open"""
@@ -69,8 +71,7 @@ class Liveness:
             if peer in state.peers or peer in self.kept or not self._idle(peer):
                 self._quiet.pop(peer, None)
             elif state.now - self._quiet.setdefault(peer, state.now) > state.settings.idle_s:
-                del self._quiet[peer]
-                state.links.close(peer)
+                self.unused.append(peer)
                 continue
             if alive_s is not None:
                 state.send(peer, Alive(peer in state.peers))
@@ -86,6 +87,7 @@ class Liveness:
             not state.intake.uses(peer)
             and peer not in state.outlets.entries
             and all(key[0] != peer for key in state.reservations)
+            and all(key[0] != peer for key in state.waiting)
         )
 
     def _interval(self) -> float:

@@ -203,10 +203,15 @@ class Streams:
 
     def _victims(self, request: Waiting, missing: int) -> list[Entry]:
         """Receivers of the cell who can take it from the asking broker instead: those already on their way
-        there, then the relay that sent it here, then the largest."""
+        there, then the relay that sent it here, then the largest clients.
+
+        Other brokers keep their slots: two that want the same would push each other out for ever.
+        """
         attribute, peer, via = request.want.attribute, request.peer, request.want.via
         inside = [
-            e for e in self.state.outlets.inside(attribute, request.cell) if e.peer != peer and not e.stays
+            e
+            for e in self.state.outlets.inside(attribute, request.cell)
+            if e.peer != peer and not e.stays and (not e.of_broker or e.going == peer or e.peer == via)
         ]
         inside.sort(key=lambda e: (e.going != peer, e.peer != via, -e.size, e.peer, e.generation, e.cell))
         chosen, freed = [], 0
