@@ -4,6 +4,7 @@ from hands import EVERYTHING, REGION, LoneBroker, cell, client, points, sent
 from sensorgrid.model.ids import PeerId
 from sensorgrid.overlay.invariants import broken
 from sensorgrid.overlay.messages import Answer, Feed, Find, Grant, Moving, Offer, Refuse, Want
+from sensorgrid.overlay.policies.ours import Ours
 
 ANNA, BEN, CARL = (client(n) for n in range(3))
 
@@ -143,7 +144,7 @@ def test_brokers_that_want_the_same_do_not_push_each_other_out() -> None:
 
 
 def test_a_connection_on_which_a_request_waits_is_not_closed_as_idle() -> None:
-    broker = LoneBroker(budget=REGION, idle_s=1.0, wait_s=60.0)
+    broker = LoneBroker(budget=REGION, idle_s=1.0, wait_s=60.0, alive_s=None, policy=Ours(True))
     broker.want(5, "000")
     broker.want(ANNA, "000")
 

@@ -813,7 +813,8 @@ def test_as_few_as_possible_are_evicted_and_none_if_it_does_not_help() -> None:
     assert {e.peer for by in broker.state.outlets.entries.values() for e in by.values()} == {3, BEN}
     assert sent(effects, Refuse, BEN) == []
     again = broker.want(4, "000")
-    assert [(r.reason, r.elsewhere) for r in sent(again, Refuse, 3)] == [("moved", (4,))]
+    assert sent(again, Refuse, 3) == [], "a broker keeps its slot"
+    assert [(r.reason, r.elsewhere) for r in sent(again, Refuse, 4)] == [(NO_ROOM, (3,))]
 
 
 def test_nobody_is_evicted_if_that_would_not_make_enough_room() -> None:
