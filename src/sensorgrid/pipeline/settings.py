@@ -4,16 +4,23 @@
 down. Secrets stand in the environment only: the file names the variable. Relative paths are relative to the file.
 """
 
-import os
-import re
-import tomllib
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
-from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
+from pydantic import Field, ValidationError
+from pydantic_settings import SettingsConfigDict
 
-from sensorgrid.model.errors import SensorGridError
+from sensorgrid.configuration.base import (
+    Duration,
+    FileSettings,
+    GridSettings,
+    SettingsError,
+    Strict,
+    absolute,
+    faults_of,
+    read_toml,
+)
+from sensorgrid.configuration.network import NetworkSettings
 from sensorgrid.model.grid import Grid
 from sensorgrid.pipeline.attributes import KNOWN
 from sensorgrid.pipeline.gridding.book import Timing
@@ -23,48 +30,8 @@ from sensorgrid.pipeline.gridding.series import SeriesLimits
 from sensorgrid.pipeline.publish import LoopbackSink, NoSink, Sink
 from sensorgrid.pipeline.quality import Limits
 
-_UNITS = {"us": 1e-6, "ms": 1e-3, "": 1, "s": 1, "min": 60, "m": 60, "h": 3600, "d": 86400}
 
-
-class SettingsError(SensorGridError, ValueError):
-    """A configuration that cannot be right; names the file and the key."""
-
-
-def seconds(value: Any) -> float:
-    """A duration: a number of seconds, or a text such as 90s, 10min, 2h, 7d."""
-    if isinstance(value, int | float) and not isinstance(value, bool):
-        return float(value)
-    found = re.fullmatch(r"\s*([0-9.]+)\s*([a-z]*)\s*", str(value))
-    if found is None or found[2] not in _UNITS:
-        raise ValueError(f"found {value!r}, expected a duration such as 90s, 10min, 2h or 7d")
-    return float(found[1]) * _UNITS[found[2]]
-
-
-Duration = Annotated[float, BeforeValidator(seconds), Field(ge=0)]
-
-
-class _Strict(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-
-class GridSettings(_Strict):
-    """``[grid]``: the world; see `sensorgrid.Grid`."""
-
-    extent: tuple[float, float, float, float] = (-180.0, -90.0, 180.0, 90.0)
-    shape: tuple[int, int] = (512, 256)
-    tick: Duration = 600.0
-    resolution_bits: int | tuple[int, int, int] = 4
-    coordinates: Literal["lonlat", "planar"] = "lonlat"
-    attributes: tuple[str, ...] = ("air_temperature",)
-    region_digits: int = 4
-
-    def grid(self) -> Grid:
-        """The grid."""
-        found: dict[str, Any] = self.model_dump()
-        return Grid(**found)
-
-
-class TimingSettings(_Strict):
+class TimingSettings(Strict):
     """``[timing]``: when a tick is published and how long it may change."""
 
     settle: Duration | None = None
@@ -75,7 +42,7 @@ class TimingSettings(_Strict):
     """twelve ticks if left out"""
 
 
-class GriddingSettings(_Strict):
+class GriddingSettings(Strict):
     """``[gridding]``: how grids are made."""
 
     kernel: str = DEFAULT
@@ -88,7 +55,7 @@ class GriddingSettings(_Strict):
     """part of a tick that gridding may take before the cheaper kernel is chosen"""
 
 
-class AttributeSettings(_Strict):
+class AttributeSettings(Strict):
     """``[quality.attributes.NAME]``: limits instead of the usual ones, in canonical units."""
 
     gross: tuple[float, float] | None = None
@@ -100,7 +67,7 @@ class AttributeSettings(_Strict):
     noise: float | None = None
 
 
-class QualitySettings(_Strict):
+class QualitySettings(Strict):
     """``[quality]``."""
 
     future: Duration = 600.0
@@ -108,7 +75,7 @@ class QualitySettings(_Strict):
     attributes: dict[str, AttributeSettings] = Field(default_factory=dict)
 
 
-class FileSource(_Strict):
+class FileSource(Strict):
     """Files that lie in a folder or arrive there."""
 
     kind: Literal["files"]
@@ -124,7 +91,7 @@ class FileSource(_Strict):
     """files of one micro-batch; what waits beyond that after an outage comes when its tick may be closed"""
 
 
-class MqttSource(_Strict):
+class MqttSource(Strict):
     """A topic of an MQTT server, by way of the landing daemon."""
 
     kind: Literal["mqtt"]
@@ -151,7 +118,7 @@ class MqttSource(_Strict):
     max_files: Annotated[int, Field(ge=1)] = 100_000
 
 
-class NatsSource(_Strict):
+class NatsSource(Strict):
     """A NATS JetStream stream."""
 
     kind: Literal["nats"]
@@ -165,7 +132,7 @@ class NatsSource(_Strict):
     """further options of the source: limits, names of environment variables for credentials and TLS"""
 
 
-class KafkaSource(_Strict):
+class KafkaSource(Strict):
     """A Kafka topic, through Spark's own connector."""
 
     kind: Literal["kafka"]
@@ -177,7 +144,7 @@ class KafkaSource(_Strict):
     options: dict[str, str | int] = Field(default_factory=dict)
 
 
-class SyntheticSource(_Strict):
+class SyntheticSource(Strict):
     """The synthetic earth."""
 
     kind: Literal["synthetic"]
@@ -190,14 +157,14 @@ AnySource = Annotated[
 ]
 
 
-class SinkSettings(_Strict):
+class SinkSettings(Strict):
     """``[sink]``: where grids go beside the lake."""
 
     kind: Literal["none", "loopback"] = "none"
     folder: str = "published"
 
 
-class SparkSettings(_Strict):
+class SparkSettings(Strict):
     """``[spark]``."""
 
     master: str = "local[*]"
@@ -206,7 +173,7 @@ class SparkSettings(_Strict):
     conf: dict[str, str] = Field(default_factory=dict)
 
 
-class RetentionSettings(_Strict):
+class RetentionSettings(Strict):
     """``[retention]``: how long things are kept; nothing is removed where nothing is said."""
 
     tiles: Duration | None = None
@@ -215,7 +182,7 @@ class RetentionSettings(_Strict):
     compact_every: Duration = 3600.0
 
 
-class PipelineSettings(BaseSettings):
+class PipelineSettings(FileSettings):
     """The whole file."""
 
     model_config = SettingsConfigDict(
@@ -231,20 +198,10 @@ class PipelineSettings(BaseSettings):
     quality: QualitySettings = QualitySettings()
     sources: tuple[AnySource, ...] = ()
     sink: SinkSettings = SinkSettings()
+    network: NetworkSettings | None = None
+    """brokers that the grids go to; see docs/runtime.md"""
     spark: SparkSettings = SparkSettings()
     retention: RetentionSettings = RetentionSettings()
-
-    @classmethod
-    def settings_customise_sources(
-        cls,
-        settings_cls: type[BaseSettings],
-        init_settings: PydanticBaseSettingsSource,
-        env_settings: PydanticBaseSettingsSource,
-        dotenv_settings: PydanticBaseSettingsSource,
-        file_secret_settings: PydanticBaseSettingsSource,
-    ) -> tuple[PydanticBaseSettingsSource, ...]:
-        """The environment wins over the file."""
-        return env_settings, init_settings
 
     def timing_of(self, grid: Grid) -> Timing:
         """Times, with defaults that depend on the tick."""
@@ -291,14 +248,7 @@ _NO_LIMITS = (1e300, 1e300, 1e300, 0.0, 0.0)
 
 def read_settings(path: str | Path) -> PipelineSettings:
     """Read and check a configuration."""
-    file = Path(path)
-    try:
-        content = tomllib.loads(file.read_text())
-    except FileNotFoundError:
-        raise SettingsError(f"{path}: found no such file, expected a configuration in TOML") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise SettingsError(f"{path}: found no TOML ({error}), expected a configuration in TOML") from None
-    return settings_of(content, str(path), file.parent)
+    return settings_of(read_toml(path), str(path), Path(path).parent)
 
 
 def settings_of(content: dict[str, Any], subject: str, folder: Path) -> PipelineSettings:
@@ -308,10 +258,7 @@ def settings_of(content: dict[str, Any], subject: str, folder: Path) -> Pipeline
         found = PipelineSettings(**content)
         grid = found.grid.grid()
     except ValidationError as error:
-        faults = "; ".join(
-            f"{'.'.join(str(p) for p in e['loc']) or 'file'}: {_found(e)}" for e in error.errors()
-        )
-        raise SettingsError(f"{subject}: {faults}") from None
+        raise SettingsError(f"{subject}: {faults_of(error, 'docs/pipeline.md')}") from None
     for name in found.quality.attributes:
         if name not in found.series_limits(grid):
             raise SettingsError(
@@ -338,22 +285,11 @@ def settings_of(content: dict[str, Any], subject: str, folder: Path) -> Pipeline
     return found
 
 
-def _found(error: Any) -> str:
-    """What was found; not the value of a key that is not known, which may be a secret."""
-    if error["type"] == "extra_forbidden":
-        return "found a key that is not known, expected one of those in docs/pipeline.md"
-    if error["type"] == "missing":
-        return "found nothing, expected this key"
-    if error["msg"].startswith("Value error, "):  # ours: says what was found
-        return str(error["msg"].removeprefix("Value error, "))
-    return f"found {error['input']!r}, {error['msg']}"
-
-
 def _resolved(content: dict[str, Any], folder: Path) -> dict[str, Any]:
     """Relative paths made absolute; URIs and names of shipped mappings stay as they are."""
 
     def path(text: str) -> str:
-        return text if "://" in text else os.path.abspath(folder / text)
+        return absolute(text, folder)
 
     fixed = {"lake": "lake"} | content
     for key in ("lake", "checkpoint"):

@@ -1,0 +1,1 @@
+"""What people use: connect, pose queries, receive labelled grids."""

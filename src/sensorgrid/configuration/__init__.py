@@ -1,0 +1,1 @@
+"""What an operator writes down: one TOML file for pipeline and brokers, overridden by the environment."""

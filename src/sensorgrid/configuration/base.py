@@ -1,0 +1,108 @@
+"""Reading a configuration: one TOML file, overridden by the environment, checked once, at the start.
+
+``SENSORGRID_SPARK__MASTER=spark://host:7077`` overrides ``master`` of ``[spark]``; two underscores go one level
+down. Secrets stand in the environment only: the file names the variable. Relative paths are relative to the file.
+"""
+
+import os
+import re
+import tomllib
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+from pydantic_settings import BaseSettings, PydanticBaseSettingsSource
+
+from sensorgrid.model.errors import SensorGridError
+from sensorgrid.model.grid import Grid
+
+_UNITS = {"us": 1e-6, "ms": 1e-3, "": 1, "s": 1, "min": 60, "m": 60, "h": 3600, "d": 86400}
+
+
+class SettingsError(SensorGridError, ValueError):
+    """A configuration that cannot be right; names the file and the key."""
+
+
+def seconds(value: Any) -> float:
+    """A duration: a number of seconds, or a text such as 90s, 10min, 2h, 7d."""
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        return float(value)
+    found = re.fullmatch(r"\s*([0-9.]+)\s*([a-z]*)\s*", str(value))
+    if found is None or found[2] not in _UNITS:
+        raise ValueError(f"found {value!r}, expected a duration such as 90s, 10min, 2h or 7d")
+    return float(found[1]) * _UNITS[found[2]]
+
+
+Duration = Annotated[float, BeforeValidator(seconds), Field(ge=0)]
+
+
+class Strict(BaseModel):
+    """A table of the file: keys that are not known are refused."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class FileSettings(BaseSettings):
+    """A whole file; the environment wins over it."""
+
+    @classmethod
+    def settings_customise_sources(
+        cls,
+        settings_cls: type[BaseSettings],
+        init_settings: PydanticBaseSettingsSource,
+        env_settings: PydanticBaseSettingsSource,
+        dotenv_settings: PydanticBaseSettingsSource,
+        file_secret_settings: PydanticBaseSettingsSource,
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        """The environment wins over the file."""
+        return env_settings, init_settings
+
+
+class GridSettings(Strict):
+    """``[grid]``: the world; see `sensorgrid.Grid`."""
+
+    extent: tuple[float, float, float, float] = (-180.0, -90.0, 180.0, 90.0)
+    shape: tuple[int, int] = (512, 256)
+    tick: Duration = 600.0
+    resolution_bits: int | tuple[int, int, int] = 4
+    coordinates: Literal["lonlat", "planar"] = "lonlat"
+    attributes: tuple[str, ...] = ("air_temperature",)
+    region_digits: int = 4
+
+    def grid(self) -> Grid:
+        """The grid."""
+        found: dict[str, Any] = self.model_dump()
+        return Grid(**found)
+
+
+def read_toml(path: str | Path) -> dict[str, Any]:
+    """The content of a file."""
+    try:
+        return tomllib.loads(Path(path).read_text())
+    except (FileNotFoundError, IsADirectoryError):
+        raise SettingsError(f"{path}: found no such file, expected a configuration in TOML") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise SettingsError(f"{path}: found no TOML ({error}), expected a configuration in TOML") from None
+
+
+def faults_of(error: ValidationError, page: str) -> str:
+    """All that is wrong with a file, each with its key, what was found and what was expected."""
+    return "; ".join(
+        f"{'.'.join(str(p) for p in e['loc']) or 'file'}: {_found(e, page)}" for e in error.errors()
+    )
+
+
+def absolute(text: str, folder: Path) -> str:
+    """A path of the file made absolute; a URI stays as it is."""
+    return text if "://" in text else os.path.abspath(folder / text)
+
+
+def _found(error: Any, page: str) -> str:
+    """What was found; not the value of a key that is not known, which may be a secret."""
+    if error["type"] == "extra_forbidden":
+        return f"found a key that is not known, expected one of those in {page}"
+    if error["type"] == "missing":
+        return "found nothing, expected this key"
+    if error["msg"].startswith("Value error, "):  # ours: says what was found
+        return str(error["msg"].removeprefix("Value error, "))
+    return f"found {error['input']!r}, {error['msg']}"

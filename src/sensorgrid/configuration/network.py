@@ -1,0 +1,244 @@
+"""The brokers of a grid: who they are, where they listen, what they own (``[network]`` of the configuration).
+
+The file says as little as possible: ``brokers = 8`` makes eight on this machine, with a share of the regions
+each. On several machines each broker has a table of its own. Pipeline, brokers and clients read the same file, or
+hear of it from the first broker that they reach.
+"""
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Annotated, Any, Literal
+from urllib.parse import urlsplit
+
+from pydantic import Field, ValidationError
+from pydantic_settings import SettingsConfigDict
+
+from sensorgrid.configuration.base import (
+    Duration,
+    FileSettings,
+    GridSettings,
+    SettingsError,
+    Strict,
+    absolute,
+    faults_of,
+    read_toml,
+)
+from sensorgrid.index.cell import Cell
+from sensorgrid.index.layout import layout_of
+from sensorgrid.model.errors import SensorGridError
+from sensorgrid.model.grid import Grid
+from sensorgrid.model.ids import BROKERS_MAX, PeerId
+from sensorgrid.overlay.events import Region
+from sensorgrid.overlay.settings import Settings
+
+ERROR = " standard_error"
+"""behind a name: the standard error of its values (CF's modifier); travels as an attribute of its own"""
+EPOCH = 1
+"""of regions whose owner is written in a file and does not change while it runs"""
+PAGE = "docs/runtime.md"
+
+
+class BrokerSettings(Strict):
+    """``[[network.brokers]]``: one broker."""
+
+    id: Annotated[int, Field(ge=0, lt=BROKERS_MAX)]
+    url: str
+    """where others dial it, such as ws://10.0.0.5:7400"""
+    listen: str | None = None
+    """HOST:PORT to bind, if it is not what the url says"""
+    regions: tuple[str, ...] | None = None
+    """cells of space such as 0110; an equal share of the rest if left out; [] makes a pure relay"""
+
+
+class TlsSettings(Strict):
+    """``[network.tls]``."""
+
+    cert_file: str
+    key_file: str
+    ca_file: str | None = None
+    """of those who are dialled; the system's if left out"""
+
+
+class NetworkSettings(Strict):
+    """``[network]``."""
+
+    brokers: Annotated[int, Field(ge=1, le=1000)] | tuple[BrokerSettings, ...] = 1
+    """how many on this machine, or a table for each"""
+    host: str = "127.0.0.1"
+    """of brokers that were only counted"""
+    port: Annotated[int, Field(ge=1, le=65535)] = 7400
+    """of the first of them; the others follow"""
+    budget: Annotated[float, Field(gt=0)] = 100e6
+    """bytes of values per second that a broker may send"""
+    policy: Literal["ours", "ours-local", "paper", "never"] = "ours"
+    """how load is spread"""
+    compress: Literal["none", "lz4"] = "none"
+    """values on connections whose other side offers it too"""
+    waiting_bytes: Annotated[int, Field(ge=1 << 16)] = 16 << 20
+    """that may wait for a receiver which reads slowly; then it is disconnected and may resume"""
+    ring_ticks: Annotated[int, Field(ge=2)] = 64
+    """recent ticks that a broker keeps for those who resume"""
+    alive: Duration = 5.0
+    """how often a silent connection says that it works; three times this without a word breaks it"""
+    tls: TlsSettings | None = None
+
+
+class _NetworkFile(FileSettings):
+    """The parts of a configuration that brokers need."""
+
+    model_config = SettingsConfigDict(
+        env_prefix="SENSORGRID_", env_nested_delimiter="__", extra="ignore", frozen=True
+    )
+
+    lake: str = "lake"
+    grid: GridSettings = GridSettings()
+    network: NetworkSettings = NetworkSettings()
+    timing: dict[str, Any] = Field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """Where a broker is."""
+
+    url: str
+    """that others dial"""
+    host: str
+    """to bind"""
+    port: int
+
+
+@dataclass(frozen=True, slots=True)
+class Network:
+    """The brokers of a grid, ready to be used."""
+
+    grid: Grid
+    """with a standard error for every attribute"""
+    lake: str
+    """where the history lies"""
+    addresses: dict[PeerId, Address]
+    regions: tuple[Region, ...]
+    settings: Settings
+    """of every broker"""
+    options: NetworkSettings
+
+    def links_of(self, broker: PeerId) -> tuple[PeerId, ...]:
+        """Brokers that one without a region talks to first."""
+        owners = sorted({region.owner for region in self.regions})
+        if broker in owners:
+            return ()
+        return tuple(owners[(broker + step) % len(owners)] for step in range(min(2, len(owners))))
+
+
+def with_errors(grid: Grid) -> Grid:
+    """The grid that brokers carry: beside each attribute its standard error."""
+    names = grid.attributes
+    return replace(grid, attributes=(*names, *(name + ERROR for name in names)))
+
+
+def read_network(path: str | Path) -> Network:
+    """The brokers of a configuration."""
+    content, folder = read_toml(path), Path(path).parent
+    return network_of(content, str(path), folder)
+
+
+def network_of(content: dict[str, Any], subject: str, folder: Path) -> Network:
+    """The brokers of a configuration that has been read; paths in it are relative to `folder`."""
+    try:
+        found = _NetworkFile(**content)
+        return build(found.grid.grid(), absolute(found.lake, folder), found.network, subject, folder)
+    except ValidationError as error:
+        raise SettingsError(f"{subject}: {faults_of(error, PAGE)}") from None
+    except SettingsError:
+        raise
+    except SensorGridError as error:
+        raise SettingsError(f"{subject}: {error}") from None
+
+
+def build(grid: Grid, lake: str, options: NetworkSettings, subject: str, folder: Path) -> Network:
+    """Addresses, regions and settings from what the file says."""
+    if isinstance(options.brokers, int):
+        scheme = "wss" if options.tls else "ws"
+        brokers = tuple(
+            BrokerSettings(id=n, url=f"{scheme}://{options.host}:{options.port + n}")
+            for n in range(options.brokers)
+        )
+    else:
+        brokers = options.brokers
+    if not brokers:
+        raise SettingsError(f"{subject}: network.brokers: found none, expected one or more")
+    if options.tls is not None:
+        files: dict[str, Any] = {
+            k: v if v is None else absolute(v, folder) for k, v in options.tls.model_dump().items()
+        }
+        options = options.model_copy(update={"tls": TlsSettings(**files)})
+    addresses: dict[PeerId, Address] = {}
+    for broker in brokers:
+        if broker.id in addresses:
+            raise SettingsError(f"{subject}: network.brokers: found id {broker.id} twice, expected each once")
+        addresses[PeerId(broker.id)] = _address(broker, subject)
+    carried = with_errors(grid)
+    budget = options.budget / grid.value_bytes * grid.tick * (1 << grid.resolution_bits[2])
+    lateness = min(options.ring_ticks // 2, 8)
+    settings = Settings(
+        budget=max(1, round(budget)),
+        depth=min(20, layout_of(grid).digits),
+        ring_ticks=options.ring_ticks,
+        lateness_ticks=lateness,
+        slack_ticks=min(4, options.ring_ticks - lateness - 1),
+        alive_s=options.alive,
+    )
+    return Network(carried, lake, addresses, _regions(carried, brokers, subject), settings, options)
+
+
+def _address(broker: BrokerSettings, subject: str) -> Address:
+    where = f"{subject}: network.brokers: url of broker {broker.id}"
+    parts = urlsplit(broker.url)
+    try:
+        port = parts.port
+    except ValueError:
+        port = -1
+    if parts.scheme not in ("ws", "wss") or not parts.hostname or port is None or port < 1:
+        raise SettingsError(f"{where}: found {broker.url!r}, expected one such as ws://10.0.0.5:7400")
+    if broker.listen is None:
+        return Address(broker.url, parts.hostname, port)
+    host, _, own = broker.listen.rpartition(":")
+    if not host or not own.isdigit():
+        raise SettingsError(f"{where}: listen: found {broker.listen!r}, expected HOST:PORT")
+    return Address(broker.url, host, int(own))
+
+
+def _regions(grid: Grid, brokers: tuple[BrokerSettings, ...], subject: str) -> tuple[Region, ...]:
+    """Every region of every attribute with its owner; what nobody claims is shared out in order."""
+    count = 1 << grid.region_digits
+    owner: dict[int, int] = {}
+    for broker in brokers:
+        for name in broker.regions or ():
+            code = _region(name, grid, subject)
+            if code in owner:
+                raise SettingsError(
+                    f"{subject}: network.brokers: found region {name} twice, expected one owner"
+                )
+            owner[code] = broker.id
+    rest = [code for code in range(count, 2 * count) if code not in owner]
+    sharing = [broker.id for broker in brokers if broker.regions is None]
+    if rest and not sharing:
+        raise SettingsError(
+            f"{subject}: network.brokers: found no owner for region {Cell(rest[0])!s}"
+            f" and {len(rest) - 1} more, expected one for each, or a broker without 'regions'"
+        )
+    for place, code in enumerate(rest):
+        owner[code] = sharing[place * len(sharing) // len(rest)]
+    return tuple(
+        Region(attribute, code, PeerId(owner[code]), EPOCH)
+        for attribute in range(len(grid.attributes))
+        for code in sorted(owner)
+    )
+
+
+def _region(name: str, grid: Grid, subject: str) -> int:
+    digits = grid.region_digits
+    if len(name) != digits or set(name) - {"0", "1"}:
+        raise SettingsError(
+            f"{subject}: network.brokers.regions: found {name!r}, expected {digits} binary digits (region_digits)"
+        )
+    return 1 << digits | int(name or "0", 2)
