@@ -9,7 +9,6 @@ from hands import (
     cell,
     delivered,
     dialled,
-    given_once,
     points_asked,
     running,
     sent,
@@ -62,7 +61,7 @@ def test_what_came_before_admission_is_kept_and_delivered_once() -> None:
     me.tick(1, 1)
     me.tick(2, 1)
 
-    given_once(me, points_asked(TWO, range(2)))
+    assert me.given() == points_asked(TWO, range(2))
 
 
 def test_if_one_piece_is_refused_all_are_withdrawn() -> None:
@@ -81,7 +80,7 @@ def test_if_one_piece_is_refused_all_are_withdrawn() -> None:
     assert me.replies() == [("refused", "no such thing")]
     assert [m.cells for m in sent(effects, Leave, 1)] == [(cell("000"),)]
     assert delivered(me.log) == []
-    me.nothing_is_left()
+    assert me.leftovers() == []
 
 
 def test_a_query_without_room_is_tried_once_more_at_the_owners() -> None:
@@ -103,7 +102,7 @@ def test_a_query_without_room_is_tried_once_more_at_the_owners() -> None:
 
     assert ask.owner
     assert me.statuses() == ["admitted"]
-    given_once(me, points_asked(TWO, range(1)))
+    assert me.given() == points_asked(TWO, range(1))
 
 
 def test_a_query_that_finds_no_room_twice_is_refused_for_it() -> None:
@@ -116,7 +115,7 @@ def test_a_query_that_finds_no_room_twice_is_refused_for_it() -> None:
         effects = me.refuse(1, NO_ROOM)
 
     assert me.replies() == [("refused", NO_ROOM)]
-    me.nothing_is_left()
+    assert me.leftovers() == []
 
 
 def test_a_query_that_the_grid_cannot_answer_is_refused_at_once() -> None:
@@ -126,7 +125,7 @@ def test_a_query_that_the_grid_cannot_answer_is_refused_at_once() -> None:
     me.submit(Query("salt"), query=2)
 
     assert me.statuses() == ["refused", "refused"]
-    me.nothing_is_left()
+    assert me.leftovers() == []
 
 
 def test_a_query_that_nobody_answers_is_refused_in_time() -> None:
@@ -137,7 +136,7 @@ def test_a_query_that_nobody_answers_is_refused_in_time() -> None:
     me.wait(60)
 
     assert me.statuses() == ["refused"]
-    me.nothing_is_left()
+    assert me.leftovers() == []
 
 
 def test_if_the_known_broker_cannot_be_reached_the_next_one_is_asked() -> None:
@@ -161,7 +160,7 @@ def test_several_attributes_are_one_query() -> None:
 
     assert [w.attribute for w in sent(me.log, Want)] == [0, 1]
     assert me.statuses() == ["admitted"]
-    given_once(me, points_asked(ask, range(2)))
+    assert me.given() == points_asked(ask, range(2))
 
 
 def test_queries_of_one_client_do_not_mix() -> None:
@@ -202,7 +201,7 @@ def test_a_located_answer_in_parts_splits_the_pieces() -> None:
     me.tick(2, 0)
 
     assert me.statuses() == ["admitted"]
-    given_once(me, points_asked(ONE, range(1)))
+    assert me.given() == points_asked(ONE, range(1))
 
 
 def test_a_redirect_of_a_part_splits_a_piece_and_each_point_comes_once() -> None:
@@ -219,7 +218,7 @@ def test_a_redirect_of_a_part_splits_a_piece_and_each_point_comes_once() -> None
 
     assert dialled(effects) == [4]
     assert sorted(c for _, c in me.sources[PeerId(1)]) == sorted(beside(code, cell("00010")))
-    given_once(me, points_asked(ONE, range(4)))
+    assert me.given() == points_asked(ONE, range(4))
 
 
 # -- clients that stay
@@ -237,7 +236,7 @@ def test_a_client_that_stays_asks_its_broker_for_everything() -> None:
     assert want.stays
     assert want.items == ((cell("00"), 128, 0),)
     assert me.statuses() == ["admitted"]
-    given_once(me, points_asked(TWO, range(1)))
+    assert me.given() == points_asked(TWO, range(1))
 
 
 def test_a_client_that_stays_asks_in_parts_where_its_broker_says_so() -> None:
@@ -250,7 +249,7 @@ def test_a_client_that_stays_asks_in_parts_where_its_broker_says_so() -> None:
     me.tick(0, 0)
 
     assert wanted(effects) == [cell("000"), cell("001")]
-    given_once(me, points_asked(TWO, range(1)))
+    assert me.given() == points_asked(TWO, range(1))
 
 
 def test_a_client_that_stays_and_finds_no_room_is_refused() -> None:
@@ -264,4 +263,4 @@ def test_a_client_that_stays_and_finds_no_room_is_refused() -> None:
     assert me.replies() == [("refused", NO_ROOM)]
     assert dialled(me.log) == [0]
     me.wait(3000)
-    me.nothing_is_left()
+    assert me.leftovers() == []

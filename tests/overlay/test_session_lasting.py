@@ -13,7 +13,6 @@ from hands import (
     cell,
     delivered,
     dialled,
-    given_once,
     points_asked,
     running,
     sent,
@@ -41,7 +40,7 @@ def test_an_admitted_query_that_cannot_be_held_is_suspended_with_the_reason_and_
     assert me.replies() == [("admitted", ""), ("suspended", NO_ROOM), ("resumed", "")]
     assert sent(asleep, Ask)
     assert [w.items[0][2] for w in sent(me.log, Want)] == [0, 2, 2], "it goes on where it was"
-    given_once(me, points_asked(ONE, range(4)))
+    assert me.given() == points_asked(ONE, range(4))
 
 
 def test_a_suspended_query_is_suspended_whole() -> None:
@@ -107,7 +106,7 @@ def test_a_piece_that_finds_another_provider_in_time_suspends_nothing() -> None:
 
     assert dialled(effects) == [3]
     assert me.statuses() == ["admitted"]
-    given_once(me, points_asked(ONE, range(2)))
+    assert me.given() == points_asked(ONE, range(2))
 
 
 def test_a_dead_provider_is_replaced_by_way_of_the_owner() -> None:
@@ -121,7 +120,7 @@ def test_a_dead_provider_is_replaced_by_way_of_the_owner() -> None:
 
     assert [a.owner for a in sent(effects, Ask)] == [True]
     assert me.statuses() == ["admitted"]
-    given_once(me, points_asked(ONE, range(2)))
+    assert me.given() == points_asked(ONE, range(2))
 
 
 # -- the end
@@ -162,7 +161,7 @@ def test_cancelled_in_any_state_a_query_leaves_nothing(state: str) -> None:
     assert delivered(late) == []
     assert sent(late, Ask) == [], "nobody asks for it any more"
     assert {w.generation for w in sent(late, Want)} <= {m.generation for m in sent(late, Leave)}
-    me.nothing_is_left()
+    assert me.leftovers() == []
     me.cancel()
     assert me.statuses().count("cancelled") == 1
 
@@ -209,7 +208,7 @@ def test_a_query_with_an_end_finishes_by_itself_and_leaves_nothing() -> None:
     assert me.statuses() == ["admitted", "finished"]
     assert len(sent(effects, Leave)) == 2
     assert me.sources == {}
-    given_once(me, points_asked(TWO, range(3)))
+    assert me.given() == points_asked(TWO, range(3))
 
 
 def test_two_queries_may_finish_with_one_message() -> None:
@@ -244,5 +243,5 @@ def test_what_is_held_before_admission_does_not_reach_past_the_end_either() -> N
 
     me.tick(2, 0, 1)
 
-    given_once(me, points_asked(TWO, range(2)))
+    assert me.given() == points_asked(TWO, range(2))
     assert me.statuses() == ["admitted", "finished"]

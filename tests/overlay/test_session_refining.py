@@ -11,7 +11,6 @@ from hands import (
     LoneClient,
     box_query,
     cell,
-    given_once,
     points_asked,
     running,
     sent,
@@ -53,7 +52,7 @@ def test_a_coarse_query_grows_into_a_fine_one_by_its_other_halves() -> None:
     assert sorted(had + [code ^ 1 for code in new]) == sorted(had * 2), "the siblings of what it has"
     assert me.statuses() == ["admitted", "refined"]
     turn = next(w.items[0][2] for w in sent(effects, Want))
-    given_once(me, points_asked(coarse, range(turn)) + points_asked(fine, range(turn, 8)))
+    assert me.given() == points_asked(coarse, range(turn)) + points_asked(fine, range(turn, 8))
 
 
 def test_a_finer_query_holds_from_one_tick_on_for_all_its_pieces() -> None:
@@ -69,7 +68,7 @@ def test_a_finer_query_holds_from_one_tick_on_for_all_its_pieces() -> None:
     assert [w.items[0][2] for w in sent(effects + me.log, Want)][-1] == 5, (
         "the furthest next tick, and some slack"
     )
-    given_once(me, points_asked(ONE, range(5)) + points_asked(TWO, range(5, 8)))
+    assert me.given() == points_asked(ONE, range(5)) + points_asked(TWO, range(5, 8))
 
 
 def test_shrinking_ends_pieces_from_the_turn_on() -> None:
@@ -84,7 +83,7 @@ def test_shrinking_ends_pieces_from_the_turn_on() -> None:
 
     assert me.statuses() == ["admitted", "refined"]
     assert [m.cells for m in sent(me.log, Leave)] == [(cell("001"),)]
-    given_once(me, points_asked(TWO, range(3)) + points_asked(ONE, range(3, 6)))
+    assert me.given() == points_asked(TWO, range(3)) + points_asked(ONE, range(3, 6))
 
 
 def test_moving_a_query_exchanges_pieces_without_gap_or_repeat() -> None:
@@ -99,7 +98,7 @@ def test_moving_a_query_exchanges_pieces_without_gap_or_repeat() -> None:
         me.tick(1, tick)
 
     assert me.statuses() == ["admitted", "refined"]
-    given_once(me, points_asked(ONE, range(3)) + points_asked(other, range(3, 6)))
+    assert me.given() == points_asked(ONE, range(3)) + points_asked(other, range(3, 6))
     assert list(me.sources) == [2]
 
 
@@ -117,7 +116,7 @@ def test_a_refused_refinement_leaves_the_query_as_it_was() -> None:
 
     assert me.replies()[-1] == ("not refined", NO_ROOM)
     assert list(me.sources) == [1]
-    given_once(me, points_asked(ONE, range(6)))
+    assert me.given() == points_asked(ONE, range(6))
     assert me.actor.queries[1].ask == ONE  # type: ignore[index]
 
 
@@ -145,7 +144,7 @@ def test_shrinking_and_growing_again_at_once_loses_nothing() -> None:
         me.tick(peer, *range(start, 8))
 
     assert me.statuses() == ["admitted", "not refined", "refined"]
-    given_once(me, points_asked(wide, range(3)) + points_asked(box_query(0, 0, 4, 8), range(3, 8)))
+    assert me.given() == points_asked(wide, range(3)) + points_asked(box_query(0, 0, 4, 8), range(3, 8))
 
 
 def test_refining_to_what_cannot_be_is_said_and_changes_nothing() -> None:
@@ -171,7 +170,7 @@ def test_a_query_that_is_suspended_while_it_is_refined_comes_back_as_it_was() ->
     me.tick(1, *range(1, 6))
 
     assert me.statuses() == ["admitted", "not refined", "suspended", "resumed"]
-    given_once(me, points_asked(ONE, range(6)))
+    assert me.given() == points_asked(ONE, range(6))
 
 
 def test_refining_changes_a_value_range_by_new_pieces() -> None:
@@ -185,7 +184,7 @@ def test_refining_changes_a_value_range_by_new_pieces() -> None:
 
     assert wanted(effects) == [cell("000")]
     assert me.statuses() == ["admitted", "refined"]
-    given_once(me, points_asked(ONE, range(6)))
+    assert me.given() == points_asked(ONE, range(6))
 
 
 @hypothesis_settings(max_examples=50)
@@ -218,4 +217,4 @@ def test_any_refinement_is_exact_on_both_sides_of_the_turn(data: st.DataObject) 
             me.tick(peer, tick)
 
     assert me.statuses() == ["admitted", "refined"]
-    given_once(me, points_asked(old, range(turn)) + points_asked(new, range(turn, turn + 4)))
+    assert me.given() == points_asked(old, range(turn)) + points_asked(new, range(turn, turn + 4))

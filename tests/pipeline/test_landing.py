@@ -248,6 +248,8 @@ def test_a_server_that_goes_away_and_comes_back_is_found_again(tmp_path: Path) -
                 send("t", round_)
                 wait_for(lambda r=round_: r in {m["payload"] for m in landed(tmp_path / "landing")}, round_)
 
+    assert {m["payload"] for m in landed(tmp_path / "landing")} == {"first", "second"}
+
 
 class NarrowServer:
     """In place of a client: hands over messages as long as fewer than twenty wait for acknowledgement."""
