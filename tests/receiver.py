@@ -79,6 +79,12 @@ class Receiver:
         assert piece.feed is not None
         return piece
 
+    def switching(self, peer: int, to: int, digits: str = "000") -> Piece:
+        """Want a cell, get it from a provider, and be redirected by it to another: its trial."""
+        piece = self.fed_by(peer, digits)
+        self.redirect(peer, to, (digits, digits))
+        return piece
+
     @property
     def generation(self) -> int:
         """Of what was asked for last."""

@@ -142,15 +142,20 @@ def test_a_delegation_that_would_move_only_one_is_not_made() -> None:
     assert sent(effects, Moving) == [Moving(offer.number, 0)]
 
 
-def test_a_delegation_of_a_part_cuts_the_entry_where_the_receiver_cuts_its_piece() -> None:
-    """Rules 1 and 5: the parts keep the generation and the next tick; one of them goes."""
-    part = cell("0001")
-    broker = LoneBroker(
-        budget=2 * REGION, others={"001": 5}, policy=Once(Proposal(0, part, PeerId(5), cuts=True))
-    )
+def full_and_about_to_cut(part: int) -> LoneBroker:
+    """Anna and Ben have all that there is; whoever comes next makes it offer a part of their cell to broker 5."""
+    policy = Once(Proposal(0, part, PeerId(5), cuts=True))
+    broker = LoneBroker(budget=2 * REGION, others={"001": 5}, policy=policy)
     broker.up(5)
     for peer in (ANNA, BEN):
         broker.want(peer, "000")
+    return broker
+
+
+def test_a_delegation_of_a_part_cuts_the_entry_where_the_receiver_cuts_its_piece() -> None:
+    """Rules 1 and 5: the parts keep the generation and the next tick; one of them goes."""
+    part = cell("0001")
+    broker = full_and_about_to_cut(part)
     broker.publish(0)
 
     (offer,) = sent(broker.want(CARL, "0000"), Offer)
@@ -170,13 +175,7 @@ def test_a_delegation_of_a_part_cuts_the_entry_where_the_receiver_cuts_its_piece
 
 def test_those_who_leave_by_the_old_name_leave_all_parts() -> None:
     """Rule 2: an entry by name, or the parts that it was cut into."""
-    part = cell("0001")
-    broker = LoneBroker(
-        budget=2 * REGION, others={"001": 5}, policy=Once(Proposal(0, part, PeerId(5), cuts=True))
-    )
-    broker.up(5)
-    for peer in (ANNA, BEN):
-        broker.want(peer, "000")
+    broker = full_and_about_to_cut(cell("0001"))
     (offer,) = sent(broker.want(CARL, "0000"), Offer)
     broker.say(5, Answer(offer.number, REGION))
 

@@ -12,8 +12,7 @@ from sensorgrid.overlay.messages import NO_ROOM, Leave, Refuse, Want
 def test_what_is_dropped_leaves_nothing() -> None:
     """Rule 9: all per-piece state goes with the last interest."""
     me = Receiver()
-    piece = me.fed_by(1, "000")
-    me.redirect(1, 2, ("000", "000"))
+    piece = me.switching(1, to=2)
     piece.hints, piece.why = (PeerId(5),), NO_ROOM
 
     me.intake.drop([piece])

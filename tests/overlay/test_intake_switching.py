@@ -12,8 +12,7 @@ from sensorgrid.overlay.messages import Want
 def test_a_trial_takes_over_only_when_its_path_is_known() -> None:
     """Rule 4."""
     me = Receiver()
-    piece = me.fed_by(1, "000")
-    me.redirect(1, 2, ("000", "000"))
+    piece = me.switching(1, to=2)
 
     me.feed(2, "000", 0)
     me.grant(2, None)
@@ -31,8 +30,7 @@ def test_a_trial_takes_over_only_when_its_path_is_known() -> None:
 def test_a_trial_takes_over_only_when_its_blocks_have_reached_the_next_tick() -> None:
     """Rule 4: the feed has run ahead; a trial that is behind would have to be waited for."""
     me = Receiver()
-    piece = me.fed_by(1, "000")
-    me.redirect(1, 2, ("000", "000"))
+    piece = me.switching(1, to=2)
     for tick in range(3):
         me.feed(1, "000", tick, generation=1)
     me.grant(2, (0, 2))
@@ -52,8 +50,7 @@ def test_a_trial_takes_over_only_when_its_blocks_have_reached_the_next_tick() ->
 def test_a_block_ahead_of_its_turn_does_not_count_as_progress_of_a_trial() -> None:
     """Rule 4: a revision of a later tick is not the tick itself."""
     me = Receiver()
-    piece = me.fed_by(1, "000")
-    me.redirect(1, 2, ("000", "000"))
+    piece = me.switching(1, to=2)
     for tick in range(3):
         me.feed(1, "000", tick, generation=1)
     me.grant(2, (0, 2))
@@ -68,8 +65,7 @@ def test_a_block_ahead_of_its_turn_does_not_count_as_progress_of_a_trial() -> No
 def test_a_trial_without_a_path_is_dropped_after_a_while() -> None:
     """Rule 4: path unknown for too long: drop the candidate."""
     me = Receiver()
-    piece = me.fed_by(1, "000")
-    me.redirect(1, 2, ("000", "000"))
+    piece = me.switching(1, to=2)
     me.grant(2, None)
 
     me.wait(1.1)
@@ -82,8 +78,7 @@ def test_a_trial_without_a_path_is_dropped_after_a_while() -> None:
 def test_a_trial_is_dropped_in_time_whatever_the_feed_says_meanwhile() -> None:
     """Rule 4: otherwise the piece waits for ever, and nobody looks for it when the feed dies."""
     me = Receiver()
-    piece = me.fed_by(1, "000")
-    me.redirect(1, 2, ("000", "000"))
+    piece = me.switching(1, to=2)
     me.grant(1, (0, 3, 1), generation=1)
 
     me.wait(1.1)
@@ -125,8 +120,7 @@ def test_a_path_that_comes_back_in_time_ends_the_wait() -> None:
 def test_if_the_feed_dies_the_trial_is_all_there_is() -> None:
     """Rule 4: no second search while a candidate may still answer."""
     me = Receiver()
-    piece = me.fed_by(1, "000")
-    me.redirect(1, 2, ("000", "000"))
+    piece = me.switching(1, to=2)
 
     me.intake.peer_down(PeerId(1))
     me.grant(2, (0, 2))
@@ -143,8 +137,7 @@ def test_if_the_feed_dies_the_trial_is_all_there_is() -> None:
 def test_a_redirect_is_obeyed_from_the_current_provider_only() -> None:
     """Rule 5: a trial is not the provider yet."""
     me = Receiver()
-    piece = me.fed_by(1, "000")
-    me.redirect(1, 2, ("000", "000"))
+    piece = me.switching(1, to=2)
 
     me.redirect(2, 3, ("000", "000"), generation=2)
 
@@ -157,8 +150,7 @@ def test_a_redirect_is_obeyed_from_the_current_provider_only() -> None:
 def test_a_redirect_is_not_obeyed_while_a_switch_is_pending() -> None:
     """Rule 5."""
     me = Receiver()
-    me.fed_by(1, "000")
-    me.redirect(1, 2, ("000", "000"))
+    me.switching(1, to=2)
 
     me.redirect(1, 3, ("000", "000"), generation=1)
 
@@ -292,8 +284,7 @@ def test_a_redirect_of_a_part_that_is_none_means_nothing() -> None:
 def test_a_trial_that_redirects_a_part_is_left() -> None:
     """Rule 5: it is not the provider yet, and has cut what this receiver has not."""
     me = Receiver()
-    piece = me.fed_by(1, "000")
-    me.redirect(1, 2, ("000", "000"))
+    piece = me.switching(1, to=2)
 
     me.redirect(2, 3, ("000", "0001"), generation=2)
 
