@@ -2,9 +2,10 @@
 
 import json
 import os
-import socket
+import socketserver
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
@@ -43,11 +44,20 @@ def wrong(found: dict[str, Finding], status: str = "fail") -> list[str]:
 
 @contextmanager
 def listening() -> Iterator[int]:
-    """A port on which somebody listens who does not speak our language."""
-    with socket.socket() as server:
-        server.bind(("127.0.0.1", 0))
-        server.listen(16)
-        yield int(server.getsockname()[1])
+    """A port on which somebody listens who hangs up on everybody."""
+
+    class HangsUp(socketserver.BaseRequestHandler):
+        def handle(self) -> None:
+            self.request.close()
+
+    with socketserver.TCPServer(("127.0.0.1", 0), HangsUp) as server:
+        thread = threading.Thread(target=server.serve_forever, args=(0.05,))
+        thread.start()
+        try:
+            yield int(server.server_address[1])
+        finally:
+            server.shutdown()
+            thread.join()
 
 
 def test_a_good_machine_has_nothing_to_complain_about() -> None:
