@@ -69,7 +69,7 @@ def test_brokers_are_kept_running_and_stop_in_order(tmp_path: Path) -> None:
         assert process.wait(60) == 0
         text = log.read_text()
         assert "broker 7 │ ended by SIGKILL; again in 0.5 s" in text
-        assert f"sensorgrid query --url ws://127.0.0.1:{ports[0]} --attribute air_temperature" in text
+        assert f"sensorgrid query --connect ws://127.0.0.1:{ports[0]} --attribute air_temperature" in text
         assert not any(map(listens, ports))
 
 

@@ -16,6 +16,8 @@ import pyarrow.parquet as pq
 import pyspark
 import pytest
 
+from gateways import Network, network
+from sensorgrid.model.grid import Grid
 from sensorgrid.pipeline.java import java_home
 from sensorgrid.pipeline.lake import Lake
 from sensorgrid.pipeline.settings import read_settings
@@ -25,6 +27,7 @@ from servers import Process, free_port, running, wait_for
 PROGRAM = Path(__file__).parent / "cluster_program.py"
 SPARK_HOME = Path(pyspark.__file__).parent
 START_S = 1_700_000_100 // 300 * 300
+GRID = Grid(shape=(64, 32), tick=4.0, resolution_bits=1, region_digits=2, attributes=("air_temperature",))
 CONFIG = """
 [grid]
 shape = [64, 32]
@@ -100,7 +103,7 @@ def connect(master: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[s
         yield f"sc://127.0.0.1:{port}"
 
 
-def run_job(folder: Path, master: str) -> dict[str, Any]:
+def run_job(folder: Path, master: str, urls: tuple[str, ...] = ()) -> dict[str, Any]:
     config = folder / "grid.toml"
     config.write_text(CONFIG)
     (folder / "reports").mkdir()
@@ -109,10 +112,10 @@ def run_job(folder: Path, master: str) -> dict[str, Any]:
         table = earth.reports(START_S + step * 300, START_S + (step + 1) * 300)
         pq.write_table(table, folder / "reports" / f"{step}.parquet")
     done = subprocess.run(
-        [sys.executable, str(PROGRAM), str(config), master],
+        [sys.executable, str(PROGRAM), str(config), master, *urls],
         capture_output=True,
         text=True,
-        timeout=300,
+        timeout=500,
         check=False,
     )
     assert done.returncode == 0, done.stderr[-4000:]
@@ -139,22 +142,41 @@ def grids(folder: Path) -> tuple[pa.Table, pa.Table]:
     return filled, streamed.filter(pc.less_equal(streamed["tick"], pc.max(filled["tick"])))
 
 
+@pytest.fixture
+def brokers() -> Iterator[Network]:
+    """One that takes grids, and one that is away."""
+    with network(GRID, 2) as found:
+        found.brokers[1].stop()
+        yield found
+
+
+def check_live(result: dict[str, Any], brokers: Network) -> None:
+    """Tasks on executors reached the gateway that is there; what the other one missed is on the driver's list."""
+    live = result["live"]
+    assert live["unbalanced"] == []
+    assert live["blocks"] == live["acknowledged"] + live["handed"] >= 12
+    assert live["acknowledged"] == live["handed"] == len(brokers.names()) == len(set(brokers.names()))
+    assert {name[2] for name in brokers.names()} == {"00", "10"}
+
+
 def test_a_standalone_cluster_runs_the_job_with_the_code_that_was_sent_to_it(
-    tmp_path: Path, master: str
+    tmp_path: Path, master: str, brokers: Network
 ) -> None:
-    result = run_job(tmp_path, master)
+    result = run_job(tmp_path, master, brokers.urls)
 
     assert all(".zip" in file for file in result["code"]), result["code"]
     assert counts(result) == [(sent(tmp_path), True, [])] * 2
     filled, streamed = grids(tmp_path)
     assert len(filled) > 0
     assert streamed.equals(filled)
+    check_live(result, brokers)
 
 
-def test_spark_connect_runs_the_job(tmp_path: Path, connect: str) -> None:
-    result = run_job(tmp_path, connect)
+def test_spark_connect_runs_the_job(tmp_path: Path, connect: str, brokers: Network) -> None:
+    result = run_job(tmp_path, connect, brokers.urls)
 
     assert counts(result) == [(sent(tmp_path), True, [])] * 2
     filled, streamed = grids(tmp_path)
     assert len(filled) > 0
     assert streamed.equals(filled)
+    check_live(result, brokers)

@@ -118,5 +118,5 @@ def welcome(network: Any, chosen: list[Any]) -> list[str]:
     box = ",".join(f"{v:g}" for v in (west, south, (west + east) / 2, (south + north) / 2))
     return [
         f"connect: {', '.join(network.addresses[b].url for b in chosen) or url}",
-        f"   query: sensorgrid query --url {url} --attribute {attribute} --bbox={box} --resolution 1/2",
+        f"   query: sensorgrid query --connect {url} --attribute {attribute} --bbox={box} --resolution 1/2",
     ]

@@ -5,7 +5,7 @@ out. It keeps the rows of each open tick, publishes a tick `settle_s` after its 
 takes late measurements for another `lateness_s` and re-issues what they change with the next revision, and then
 closes the tick: what comes later is counted and named, not used.
 
-Revisions wait for a turn of the clock. So a tick has at most as many revisions as ticks fit into the lateness,
+Revisions wait for a turn of the clock. So a tick has at most one revision more than ticks fit into the lateness,
 however many late measurements drip in. The stream calls `publish` when a tick falls due and `advance` half a tick
 later, as two thirds of the work are revisions, and nobody shall wait for these who waits for a new tick.
 """
