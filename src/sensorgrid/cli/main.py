@@ -10,7 +10,7 @@ import typer
 from rich.console import Console
 
 from sensorgrid import __version__
-from sensorgrid.cli import arguments, bench, experiment, explain, pipeline
+from sensorgrid.cli import arguments, bench, broker, experiment, explain, pipeline
 from sensorgrid.cli.output import write
 from sensorgrid.model.errors import SensorGridError
 from sensorgrid.model.grid import ATTRIBUTES
@@ -27,6 +27,7 @@ bench_app = typer.Typer(help="Benchmarks, as ratios in one run.", no_args_is_hel
 app.add_typer(bench_app, name="bench")
 app.add_typer(pipeline.app, name="pipeline")
 app.add_typer(experiment.app, name="experiment")
+app.command("broker")(broker.broker)
 
 console = Console()
 errors = Console(stderr=True)

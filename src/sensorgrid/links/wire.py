@@ -30,7 +30,11 @@ class WireError(SensorGridError, ValueError):
 
 
 class RefusedError(SensorGridError, ConnectionError):
-    """The other side does not want us; says why."""
+    """The other side does not want us; says why, and `code` says it for programs."""
+
+    def __init__(self, reason: str, code: str = "refused") -> None:
+        super().__init__(reason)
+        self.code = code
 
 
 class Hello(msgspec.Struct, frozen=True, tag="Hello"):
@@ -119,6 +123,14 @@ def decode_greeting(message: bytes) -> Hello | Welcome | Sorry:
         return _greeting.decode(message)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise WireError(f"first message: found no greeting ({error}), expected one of Sensorgrid") from None
+
+
+def decode_hello(message: bytes) -> Hello:
+    """The first message of somebody who dials."""
+    greeting = decode_greeting(message)
+    if not isinstance(greeting, Hello):
+        raise WireError(f"first message: found {type(greeting).__name__}, expected Hello")
+    return greeting
 
 
 def encode_publish(publish: Publish, values: Values | None) -> bytes:

@@ -23,6 +23,7 @@ from sensorgrid.overlay.events import (
     Published,
     Recalled,
     Received,
+    Stopping,
     Woke,
 )
 from sensorgrid.overlay.mechanisms.liveness import Liveness
@@ -149,6 +150,8 @@ class Broker:
                 self.streams.published(event)
             case Recalled():
                 self.streams.recalled(event)
+            case Stopping():
+                self.streams.stop()
             case Advised():
                 self.replication.advised(event)
             case Assigned():

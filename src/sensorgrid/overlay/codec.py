@@ -5,6 +5,7 @@ of its header. Decoding trusts nothing: what is not a message of ours is a `Code
 """
 
 import struct
+from collections.abc import Callable
 
 import msgspec
 import numpy as np
@@ -16,6 +17,8 @@ from sensorgrid.overlay.messages import Feed
 
 VERSION = 1
 """of the frames; the first byte of each"""
+PACKED = 0x80
+"""in the first byte: the values are compressed"""
 _PREFIX = struct.Struct("<BI")
 
 
@@ -59,7 +62,17 @@ def encode(message: messages.Any) -> bytes:
     >>> decode(encode(messages.Leave(3, (5, 6))))
     Leave(generation=3, cells=(5, 6))
     """
-    if not isinstance(message, Feed):
+    if type(message) is Feed and message.slabs:
+        return head_of(message) + body_of(message.slabs)
+    return head_of(message)
+
+
+def head_of(message: messages.Any, packed: bool = False) -> bytes:
+    """A frame without its values: all of it for most messages.
+
+    The head names the receiver's entry; the values after it are the same for all who want the same.
+    """
+    if type(message) is not Feed:
         header = _encoder.encode(message)
         return _PREFIX.pack(VERSION, len(header)) + header
     slabs = message.slabs
@@ -69,29 +82,57 @@ def encode(message: messages.Any) -> bytes:
             message.generation, message.cell, message.tick, message.revision, described, message.until
         )
     )
-    values = (np.ascontiguousarray(s.values, dtype=_type(s.values)).tobytes() for s in slabs or ())
-    return b"".join((_PREFIX.pack(VERSION, len(header)), header, *values))
+    return _PREFIX.pack(VERSION | PACKED if packed else VERSION, len(header)) + header
+
+
+def body_of(slabs: tuple[Slab, ...]) -> bytes:
+    """Values as they travel."""
+    return b"".join(np.ascontiguousarray(s.values, dtype=_type(s.values)).tobytes() for s in slabs)
 
 
 def decode(frame: bytes) -> messages.Any:
-    """The message in a frame; values are views into it."""
-    if len(frame) < _PREFIX.size:
+    """The one message in a frame; values are views into it."""
+    found = decode_all(frame)
+    if len(found) != 1:
+        raise CodecError(f"frame: found {len(found)} messages, expected one")
+    return found[0]
+
+
+def decode_all(frame: bytes, unpack: Callable[[bytes], bytes] | None = None) -> list[messages.Any]:
+    """The messages in a frame: several may follow each other, but what comes after values is values.
+
+    `unpack` inflates values that the sender has compressed.
+    """
+    found: list[messages.Any] = []
+    at, end = 0, len(frame)
+    while at < end:
+        if end - at < _PREFIX.size:
+            raise CodecError(f"frame: found {end - at} bytes, expected at least {_PREFIX.size}")
+        version, length = _PREFIX.unpack_from(frame, at)
+        if version & ~PACKED != VERSION:
+            raise CodecError(f"frame: found version {version}, expected {VERSION}")
+        start = at + _PREFIX.size
+        at = start + length
+        try:
+            header = _decoder.decode(memoryview(frame)[start:at])
+        except (msgspec.DecodeError, ValueError) as error:
+            raise CodecError(f"frame: found no message ({error}), expected one") from None
+        if not isinstance(header, _FeedHeader):
+            found.append(header)
+            continue
+        slabs: tuple[Slab, ...] | None = None if header.slabs is None else ()
+        if header.slabs:
+            if version & PACKED:
+                if unpack is None:
+                    raise CodecError("frame: found compressed values, expected plain ones")
+                slabs = _slabs(unpack(frame[at:]), 0, header.slabs)
+            else:
+                slabs = _slabs(frame, at, header.slabs)
+            at = end
+        found.append(Feed(header.generation, header.cell, header.tick, header.revision, slabs, header.until))
+    if not found:
         raise CodecError(f"frame: found {len(frame)} bytes, expected at least {_PREFIX.size}")
-    version, length = _PREFIX.unpack_from(frame)
-    if version != VERSION:
-        raise CodecError(f"frame: found version {version}, expected {VERSION}")
-    start = _PREFIX.size + length
-    try:
-        header = _decoder.decode(frame[_PREFIX.size : start])
-    except (msgspec.DecodeError, ValueError) as error:
-        raise CodecError(f"frame: found no message ({error}), expected one") from None
-    if not isinstance(header, _FeedHeader):
-        if len(frame) != start:
-            raise CodecError(f"frame: found {len(frame) - start} bytes after the message, expected none")
-        return header
-    slabs = _slabs(frame, start, header.slabs or ())
-    held = None if header.slabs is None else slabs
-    return Feed(header.generation, header.cell, header.tick, header.revision, held, header.until)
+    return found
 
 
 def _slabs(

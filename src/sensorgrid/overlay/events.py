@@ -109,6 +109,11 @@ class Advised:
 
 
 @dataclass(frozen=True, slots=True)
+class Stopping:
+    """The broker's process is about to end, in good order."""
+
+
+@dataclass(frozen=True, slots=True)
 class Submitted:
     """A user poses a query. `start` and `until` are ticks."""
 
@@ -143,6 +148,7 @@ Event: TypeAlias = (
     | Published
     | Recalled
     | Advised
+    | Stopping
     | Submitted
     | Refined
     | Cancelled

@@ -25,6 +25,7 @@ GAP: Tick = (-1, None)
 """what a ring holds for a tick that the owner lacks: data of any revision replace it"""
 EARLY_MAX = 10_000
 """blocks that may be published while the lake is being read"""
+STOPS = "the broker stops"
 ELSEWHERE_MAX = 4
 """carriers that a refusal names"""
 
@@ -49,12 +50,17 @@ class Streams:
         self._refusals: dict[tuple[PeerId, int, str, tuple[PeerId, ...]], list[int]] = {}
         self._generations: dict[PeerId, int] = {}
         """the latest of each receiver, on its present connection"""
+        self._stops = False
 
     # -- receivers speak
 
     def wanted(self, peer: PeerId, want: Want) -> None:
         """A receiver states what it wants."""
         state = self.state
+        if self._stops:
+            for cell, _, _ in want.items:
+                self._refuse(peer, want.generation, cell, STOPS)
+            return
         if not self._sensible(peer, want):
             for cell, _, _ in want.items:
                 self._refuse(peer, want.generation, cell, "not a wish that can be met")
@@ -102,6 +108,20 @@ class Streams:
         for entry in list(self.state.outlets.entries.get(peer, {}).values()):
             self._remove(entry)
         self.intake.peer_down(peer)
+
+    def stop(self) -> None:
+        """Send all receivers to where this broker has its streams from; take no new ones."""
+        self._stops = True
+        for key, request in list(self.state.waiting.items()):
+            del self.state.waiting[key]
+            self._refuse(request.peer, request.want.generation, request.cell, STOPS)
+        for entries in list(self.state.outlets.entries.values()):
+            for entry in list(entries.values()):
+                path = entry.supply.path if entry.supply is not None else None
+                self._refuse(
+                    entry.peer, entry.generation, entry.cell, STOPS, () if path is None else path[-2::-1]
+                )
+                self._remove(entry)
 
     def _sizes(self, want: Want) -> list[int]:
         """Points of the entries, counted here: a budget cannot rest on what others claim."""

@@ -1,0 +1,302 @@
+"""A broker as a server: who may come in, what the pipeline brings, what the lake knows, how it stops.
+
+All that a broker decides it decides in `sensorgrid.overlay`; all that connections need is in
+`sensorgrid.links.driver`. What is left is here: the door, the publishers, the tail of the lake, and a clean end.
+"""
+
+import asyncio
+import ssl
+from collections.abc import Callable
+from random import Random
+from typing import Any
+
+from sensorgrid.configuration.network import ERROR, Network
+from sensorgrid.links import wire
+from sensorgrid.links.driver import Driver, Peer
+from sensorgrid.links.link import Listener, listen
+from sensorgrid.links.packing import can_pack
+from sensorgrid.model.ids import BROKERS_MAX, PeerId, is_broker
+from sensorgrid.overlay.broker import Broker
+from sensorgrid.overlay.events import Effect, Published, Recall, Recalled, Stopping
+from sensorgrid.overlay.geography import box_of, view_of
+from sensorgrid.overlay.policies.interface import Never, Policy
+from sensorgrid.overlay.policies.ours import Ours
+from sensorgrid.overlay.policies.paper import Paper
+from sensorgrid.runtime.history import Tick, read_tail
+
+GREETING_S = 5.0
+"""how long a newcomer may take to introduce itself"""
+DRAIN_S = 5.0
+"""how long a stop waits for what was sent to be read"""
+CLIENTS_MAX = 20_000
+LAKE_PAUSES_S = (0.2, 0.5, 1.0, 2.0, 4.0)
+"""between tries to read the lake; after the last, its ticks are gaps"""
+POLICIES: dict[str, Callable[[], Policy]] = {
+    "ours": lambda: Ours(True),
+    "ours-local": lambda: Ours(False),
+    "paper": Paper,
+    "never": Never,
+}
+
+Log = Callable[..., None]
+"""called with an event and its fields"""
+
+
+def silent(event: str, **fields: Any) -> None:
+    """A log that nobody reads."""
+
+
+class Host:
+    """One broker, listening."""
+
+    def __init__(self, network: Network, me: PeerId, *, software: str = "", log: Log = silent) -> None:
+        self.network = network
+        self.me = me
+        self.log = log
+        self.broker = Broker(
+            me, network.grid, network.settings, POLICIES[network.options.policy](), Random(f"broker {me}")
+        )
+        self.fingerprint = wire.fingerprint(network.grid)
+        offered = (wire.LZ4,) if network.options.compress == wire.LZ4 and can_pack() else ()
+        self.hello = wire.Hello(wire.VERSIONS, wire.BROKER, me, self.fingerprint, offered, software)
+        self.published = 0
+        """blocks taken from the pipeline"""
+        self.stopping = False
+        self._software = software
+        self._clients = 0
+        self._number = BROKERS_MAX
+        self._publishers: dict[Peer, None] = {}
+        self._recalls: list[Recall] = []
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._shapes: dict[tuple[int, int], tuple[int, int]] = {}
+        for region in network.regions:
+            if region.owner == me:
+                box = box_of(network.grid, region.cell)
+                self._shapes[region.attribute, region.cell] = (box.y1 - box.y0, box.x1 - box.x0)
+        self.driver: Driver
+        self.listener: Listener
+
+    async def start(self) -> None:
+        """Listen, read the lake, and be a broker."""
+        network, address = self.network, self.network.addresses[self.me]
+        tls = network.options.tls
+        self.driver = Driver(
+            self.broker,
+            hello=self.hello,
+            address_of=lambda peer: network.addresses[peer].url if peer in network.addresses else None,
+            on_effect=self._effect,
+            tls=None if tls is None else client_tls(tls.ca_file),
+            waiting_bytes_max=network.options.waiting_bytes,
+        )
+        self.driver.on_closed = self._closed
+        server = None if tls is None else server_tls(tls.cert_file, tls.key_file)
+        self.listener = await listen(address.host, address.port, self._enter, tls=server)
+        self.log("listening", broker=self.me, url=address.url, regions=len(self._shapes))
+        self.driver.feed(view_of(self.me, network.regions, network.grid, network.links_of(self.me)))
+
+    async def stop(self) -> None:
+        """Send receivers on their way, let them read what was sent, and close."""
+        if self.stopping:
+            return
+        self.stopping = True
+        self.driver.feed(Stopping())
+        await asyncio.sleep(0)  # what was said goes out at the end of this turn of the loop
+        deadline = self.driver.loop.time() + DRAIN_S
+        while self.driver.loop.time() < deadline and any(
+            peer.link is not None and peer.link.waiting for peer in self.driver.peers.values()
+        ):
+            await asyncio.sleep(0.02)
+        for task in self._tasks:
+            task.cancel()
+        await self.driver.stop()
+        self.listener.close()
+        await self.listener.wait_closed()
+        self.log("stopped", broker=self.me)
+
+    # -- the door
+
+    def _enter(self) -> Peer:
+        peer = Peer()
+        self._spawn(self._welcome(peer))
+        return peer
+
+    async def _welcome(self, peer: Peer) -> None:
+        try:
+            async with asyncio.timeout(GREETING_S):
+                hello = wire.decode_hello(await peer.greeting)
+            sorry = self._refusal(hello)
+        except TimeoutError:
+            sorry = wire.Sorry(f"found no greeting, expected one within {GREETING_S:g} s")
+        except wire.WireError as error:
+            sorry = wire.Sorry(str(error), "version")
+        except ConnectionError:
+            return
+        if sorry is not None:
+            self.log("refused", remote=peer.link.remote if peer.link else "", reason=sorry.reason)
+            self._send(peer, sorry)
+            peer.close(1008, sorry.reason)
+            return
+        self._admit(peer, hello)
+
+    def _refusal(self, hello: wire.Hello) -> wire.Sorry | None:
+        if not set(hello.versions) & set(wire.VERSIONS):
+            return wire.Sorry(
+                f"wire: found versions {_list(hello.versions)}, expected one of {_list(wire.VERSIONS)};"
+                f" broker {self.me} runs {self._software or 'another release'}",
+                "version",
+            )
+        if hello.grid is not None and hello.grid != self.fingerprint:
+            return wire.Sorry(
+                f"grid: found {hello.grid}, expected {self.fingerprint}: both sides need the same [grid]",
+                "grid",
+            )
+        if self.stopping:
+            return wire.Sorry(f"broker {self.me} stops", "stopping")
+        if hello.role == wire.BROKER:
+            if hello.id is None or PeerId(hello.id) not in self.network.addresses or hello.id == self.me:
+                return wire.Sorry(f"broker {hello.id}: expected another one of [network]", "refused")
+            if self.me < hello.id and PeerId(hello.id) in self.driver.dialling:
+                return wire.Sorry("we dialled each other: the smaller number's connection counts", "crossed")
+        elif hello.role == wire.CLIENT:
+            if self._clients >= CLIENTS_MAX:
+                return wire.Sorry(f"broker {self.me}: found {self._clients} clients, expected fewer", "full")
+        elif hello.role != wire.PUBLISHER:
+            return wire.Sorry(f"role: found {hello.role!r}, expected broker, client or publisher")
+        return None
+
+    def _admit(self, peer: Peer, hello: wire.Hello) -> None:
+        network = self.network
+        compress = wire.LZ4 if wire.LZ4 in hello.compress and wire.LZ4 in self.hello.compress else ""
+        peer.packs = bool(compress) and hello.role != wire.PUBLISHER
+        self._send(
+            peer,
+            wire.Welcome(
+                version=max(set(hello.versions) & set(wire.VERSIONS)),
+                id=self.me,
+                grid=wire.grid_to(network.grid),
+                settings=wire.settings_to(network.settings),
+                brokers={str(number): address.url for number, address in network.addresses.items()},
+                regions=[(r.attribute, r.cell, r.owner, r.epoch) for r in network.regions]
+                if hello.role == wire.PUBLISHER
+                else [],
+                compress=compress,
+                software=self._software,
+            ),
+        )
+        if hello.role == wire.PUBLISHER:
+            self._publishers[peer] = None
+            peer.serve(
+                lambda message: self._publish(peer, message), lambda reason: self._publisher_gone(peer)
+            )
+        elif hello.role == wire.BROKER:
+            assert hello.id is not None
+            self.driver.adopt(PeerId(hello.id), peer)
+        else:
+            self._number += 1
+            self._clients += 1
+            self.driver.adopt(PeerId(self._number), peer)
+
+    def _send(self, peer: Peer, greeting: wire.Welcome | wire.Sorry) -> None:
+        if peer.link is not None:
+            peer.link.send(wire.encode_greeting(greeting))
+
+    def _closed(self, peer: PeerId, reason: str) -> None:
+        if is_broker(peer):
+            self.log("link down", peer=peer, reason=reason)
+        else:
+            self._clients -= 1
+
+    # -- the pipeline
+
+    def _publish(self, peer: Peer, message: bytes) -> None:
+        try:
+            block, values = wire.decode_publish(message)
+        except wire.WireError as error:
+            peer.close(1007, str(error))
+            return
+        shape = self._shapes.get((block.attribute, block.cell))
+        fault = ""
+        if shape is None:
+            fault = f"region {block.cell:b} of attribute {block.attribute}: found broker {self.me}, expected its owner"
+        elif values is not None and values.shape != shape:
+            fault = f"region {block.cell:b}: found {values.shape} values, expected {shape}"
+        else:
+            self.published += 1
+            self.driver.feed(
+                Published(block.attribute, block.cell, block.tick, block.revision, block.epoch, values)
+            )
+        ack = wire.Ack(block.attribute, block.cell, block.tick, block.revision, fault)
+        if peer.link is not None:
+            peer.link.send(wire.encode_ack(ack))
+
+    def _publisher_gone(self, peer: Peer) -> None:
+        self._publishers.pop(peer, None)
+
+    # -- the lake
+
+    def _effect(self, effect: Effect) -> None:
+        if isinstance(effect, Recall):
+            if not self._recalls:
+                self.driver.loop.call_soon(lambda: self._spawn(self._recall()))
+            self._recalls.append(effect)
+
+    async def _recall(self) -> None:
+        """Read what several regions need in one go per attribute, off the loop."""
+        recalls, self._recalls = self._recalls, []
+        grid = self.network.grid
+        plain = [name for name in grid.attributes if not name.endswith(ERROR)]
+        for name in plain:
+            both = {grid.attributes.index(name): "values"}
+            if name + ERROR in grid.attributes:
+                both[grid.attributes.index(name + ERROR)] = "error"
+            wanted = [r for r in recalls if r.attribute in both]
+            if not wanted:
+                continue
+            regions = sorted({_name(r.cell) for r in wanted})
+            tail = await self._tail(name, regions)
+            for recall in wanted:
+                ticks = tail.get(both[recall.attribute], {}).get(_name(recall.cell), [])
+                self.driver.feed(Recalled(recall.attribute, recall.cell, recall.epoch, tuple(ticks)))
+        self.log("lake read", regions=len(recalls))
+
+    async def _tail(self, attribute: str, regions: list[str]) -> dict[str, dict[str, list[Tick]]]:
+        for pause_s in LAKE_PAUSES_S:
+            try:
+                return await asyncio.to_thread(
+                    read_tail, self.network.lake, attribute, regions, self.network.settings.ring_ticks
+                )
+            except (OSError, ValueError) as error:
+                self.log("lake not read", attribute=attribute, reason=str(error), again_in_s=pause_s)
+                await asyncio.sleep(pause_s)
+        return {}  # live goes on; ticks before it are named as gaps
+
+    def _spawn(self, work: Any) -> None:
+        task = self.driver.loop.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._done)
+
+    def _done(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None and not self.driver.failed.done():
+            self.driver.failed.set_exception(error)
+
+
+def server_tls(cert_file: str, key_file: str) -> ssl.SSLContext:
+    """For those who dial us."""
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    context.load_cert_chain(cert_file, key_file)
+    return context
+
+
+def client_tls(ca_file: str | None) -> ssl.SSLContext:
+    """For those whom we dial."""
+    return ssl.create_default_context(cafile=ca_file)
+
+
+def _name(cell: int) -> str:
+    """The cell as the lake names its region."""
+    return format(cell, "b")[1:] or "ε"
+
+
+def _list(versions: tuple[int, ...]) -> str:
+    return ", ".join(map(str, versions))
