@@ -239,6 +239,11 @@ class Assembly:
         found.again = True
         return found
 
+    def reset(self) -> None:
+        """Forget what is under way: it will come again, from `next` on."""
+        self._partial.clear()
+        self._gaps.clear()
+
     # -- inside
 
     def _under_way(self, tick: int) -> _Partial:
