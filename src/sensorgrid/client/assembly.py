@@ -148,7 +148,10 @@ class Assembly:
         self.next = self._wanted_from(start)
         """the tick that is given next"""
         self.doubled = 0
-        """points that came again with the same revision"""
+        """points that came again with the same revision, and should not have"""
+        self.repeated = 0
+        """the same, where that was to be expected"""
+        self.expects_repeats = False
         self._partial: dict[int, _Partial] = {}
         self._gaps: dict[tuple[int, int], _Gap] = {}
         self._lateness = lateness if revisions else 0
@@ -272,7 +275,9 @@ class Assembly:
             partial.filled += int((before == MISSING).sum())
             stale = before >= mark
             if highest >= mark:
-                self.doubled += int((before == mark).sum())
+                again = int((before == mark).sum())
+                self.repeated += again * self.expects_repeats
+                self.doubled += again * (not self.expects_repeats)
                 if stale.all():
                     return False
                 values = np.where(stale, partial.values[place][to], values)

@@ -6,7 +6,8 @@ only the rest; each demand's assembly keeps what is its own. So:
 
 * What two demands have in common is asked for by the one that came first. The rest of the second is, per
   attribute, its box without the first one's box, and where the boxes overlap its finer ranks: cells of its own
-  query, cut until each is wanted or not.
+  query, cut until each is wanted or not. Cells end at the network's depth; what is mixed there is asked for, and
+  its common points come twice.
 * A demand that begins before the ticks that a channel will bring next first catches up by itself, up to the tick
   from which it shares.
 * When a demand ends, its channels end, and those who shared them ask for themselves, from the tick that each
@@ -32,7 +33,7 @@ from sensorgrid.model.query import Query
 from sensorgrid.overlay.events import Cancelled, Deliver, Effect, Event, Reply, Submitted
 
 CELLS_MAX = 4096
-"""of a rest; what is still mixed then crosses the link twice"""
+"""of a rest"""
 RETRY_S, RETRY_MAX_S = 0.5, 10.0
 """pauses before an interrupted demand is posed again; doubling"""
 
@@ -93,8 +94,7 @@ class Sharing:
 
     def __init__(self, grid: Grid, depth: int) -> None:
         self.grid = grid
-        self.depth = depth
-        self.digits = layout_of(grid).digits
+        self.depth = min(depth, layout_of(grid).digits)
         self.now: Instant = 0.0
         self.demands: dict[Demand, None] = {}
         self.channels: dict[QueryId, Channel] = {}
@@ -118,6 +118,7 @@ class Sharing:
         if not suppliers or (until is not None and turn >= until):
             self._submit(demand, demand.query, start, until)
             return
+        assembly.expects_repeats = True
         if turn > start:
             self._submit(demand, demand.query, start, turn)
         for channel in suppliers:
@@ -383,7 +384,7 @@ class Sharing:
                 if mine and not known:
                     kept.append(cell)
                 elif mine > known:
-                    deepest = cell.bit_length() > self.digits or len(kept) + len(cut) >= CELLS_MAX
+                    deepest = cell.bit_length() > self.depth or len(kept) + len(cut) >= CELLS_MAX
                     if deepest:
                         kept.append(cell)
                     else:
