@@ -169,6 +169,11 @@ class Assembly:
         return len(self._partial) > self.ahead_max
 
     @property
+    def revised(self) -> bool:
+        """Whether a tick that was given has been revised since."""
+        return bool(self._dirty)
+
+    @property
     def points(self) -> int:
         """Of one tick, over all attributes."""
         return self.shape[0] * self.shape[1] * self.shape[2]

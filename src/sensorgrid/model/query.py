@@ -193,6 +193,10 @@ class Query:
         size = points * grid.value_bytes
         return QuerySize(points, size, float(size * share / Fraction(str(grid.tick))))
 
+    def points(self, grid: Grid) -> tuple[int, int]:
+        """Columns and rows of one delivered tick."""
+        return self._axis_points(grid, self.box(grid))
+
     def ticks(self, grid: Grid, now: datetime) -> tuple[int, int | None]:
         """First tick, and the tick after the last: None if the query runs until cancelled."""
         start = now if self.start is None else self.start
