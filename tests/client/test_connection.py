@@ -212,23 +212,25 @@ def test_what_the_network_no_longer_has_comes_as_a_gap_with_its_name(tmp_path: P
 
 def test_the_client_goes_on_when_its_broker_dies_and_comes_back_when_all_do(tmp_path: Path) -> None:
     async def story() -> None:
-        async with Net(network(tmp_path, 3, grid=GRID)) as net:
-            async with await sensorgrid.aconnect([net.url(2), net.url(0)]) as grid:
-                stream = grid.stream(BOX, after=-1)
-                await net.publish(2)
-                await some(stream, 2)
-                owner = {r.owner for r in net.network.regions}
-                for number in owner:
-                    await net.crash(number)
-                await until(lambda: stream.status == "suspended", "suspension")
-                for number in owner:
-                    await net.start(number)
-                await net.publish(2)
+        async with (
+            Net(network(tmp_path, 3, grid=GRID)) as net,
+            await sensorgrid.aconnect([net.url(2), net.url(0)]) as grid,
+        ):
+            stream = grid.stream(BOX, after=-1)
+            await net.publish(2)
+            await some(stream, 2)
+            owner = {r.owner for r in net.network.regions}
+            for number in owner:
+                await net.crash(number)
+            await until(lambda: stream.status == "suspended", "suspension")
+            for number in owner:
+                await net.start(number)
+            await net.publish(2)
 
-                fields = await some(stream, 2)
+            fields = await some(stream, 2)
 
-                for tick, field in zip((2, 3), fields, strict=True):
-                    check(net, field, tick)
+            for tick, field in zip((2, 3), fields, strict=True):
+                check(net, field, tick)
 
     run(story)
 
@@ -250,10 +252,10 @@ def test_a_stream_goes_on_from_its_resume_file_after_its_own_death(tmp_path: Pat
                 assert '"next": 4' in place.read_text()
                 with pytest.raises(sensorgrid.QueryMismatch, match="other bbox"):
                     grid.stream(Query(T, (0, 0, 45, 45)), resume=place)
-        async with Net(network(tmp_path, grid=GRID | {"tick": 2.0})) as net:
-            async with await sensorgrid.aconnect(net.url(0)) as grid:
-                with pytest.raises(sensorgrid.GridMismatch, match="remove the file"):
-                    grid.stream(BOX, resume=place)
+        other = network(tmp_path, grid=GRID | {"tick": 2.0})
+        async with Net(other) as net, await sensorgrid.aconnect(net.url(0)) as grid:
+            with pytest.raises(sensorgrid.GridMismatch, match="remove the file"):
+                grid.stream(BOX, resume=place)
 
     run(story)
 

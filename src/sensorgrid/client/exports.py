@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 KINDS = {".nc": "netcdf", ".nc4": "netcdf", ".zarr": "zarr", ".parquet": "parquet", ".pq": "parquet"}
+_JOINING: Any = {"coords": "different", "compat": "equals", "join": "exact", "combine_attrs": "override"}
 EPOCH = "seconds since 1970-01-01T00:00:00Z"
 NO_TICK = -(1 << 62)
 """in place of a tick that was not written to its end"""
@@ -92,9 +93,9 @@ def joined(fields: list[Field]) -> Field:
         raise ExportError("fields: found none, expected one or more")
     if isinstance(fields[0], xr.DataArray):
         arrays = [field for field in fields if isinstance(field, xr.DataArray)]
-        return xr.concat(arrays, dim="time", combine_attrs="override")
+        return xr.concat(arrays, dim="time", **_JOINING)
     sets = [field for field in fields if isinstance(field, xr.Dataset)]
-    return xr.concat(sets, dim="time", combine_attrs="override")
+    return xr.concat(sets, dim="time", **_JOINING)
 
 
 def _table(field: Field) -> "pd.DataFrame":
@@ -238,18 +239,17 @@ def _need(name: str) -> ModuleType:
         ) from None
 
 
-def _same_points(data: xr.Dataset, shapes: dict[str, Any], path: Path) -> None:
-    """A file holds one set of points; another query's would be written over the wrong ones."""
-    for name, known in shapes.items():
-        if name not in data.variables:
-            raise ExportError(
-                f"{path}: found {name}, expected {', '.join(map(str, data.variables))} as in the stream"
-            )
+def _same_points(data: xr.Dataset, fixed: dict[str, Any], along: Iterable[str], path: Path) -> None:
+    """A file holds one set of variables and points; others would be written over the wrong ones."""
+    found, expected = {*fixed, *along}, {str(name) for name in data.variables}
+    if found != expected:
+        raise ExportError(
+            f"{path}: found {', '.join(sorted(found - expected)) or 'no'} beside the common variables, expected"
+            f" {', '.join(sorted(expected - found)) or 'no others'}, as in the stream"
+        )
+    for name, known in fixed.items():
         if not np.array_equal(np.asarray(data[name].values), known):
             raise ExportError(f"{path}: found other points along {name}, expected those of the stream")
-    more = [str(name) for name in data.data_vars if name not in shapes and "time" not in data[name].dims]
-    if more:
-        raise ExportError(f"{path}: found no {', '.join(more)}, expected the variables of the stream")
 
 
 # -- NetCDF
@@ -267,9 +267,9 @@ class _NetCdf:
         self.file.set_auto_mask(False)
         found = np.asarray(self.file["tick"][:])
         self.ticks = [int(tick) for tick in found if tick != NO_TICK]
-        self._fixed = {
-            n: np.asarray(v[:]) for n, v in self.file.variables.items() if "time" not in v.dimensions
-        }
+        variables = self.file.variables.items()
+        self._along = [name for name, variable in variables if "time" in variable.dimensions]
+        self._fixed = {name: np.asarray(v[:]) for name, v in variables if name not in self._along}
 
     def _define(self, data: xr.Dataset) -> None:
         file = self.file
@@ -299,7 +299,7 @@ class _NetCdf:
                 made[...] = variable.values
 
     def append(self, data: xr.Dataset, field: Field) -> None:
-        _same_points(data, self._fixed, self.part)
+        _same_points(data, self._fixed, self._along, self.part)
         tick = int(data["tick"].item())
         at = self.ticks.index(tick) if tick in self.ticks else len(self.ticks)
         for name, variable in data.variables.items():
@@ -359,7 +359,7 @@ class _Zarr:
         os.replace(making, self.part)
 
     def append(self, data: xr.Dataset, field: Field) -> None:
-        _same_points(data, self._fixed, self.part)
+        _same_points(data, self._fixed, self._along, self.part)
         tick = int(data["tick"].item())
         at = self.ticks.index(tick) if tick in self.ticks else len(self.ticks)
         order = [name for name in self._along if name != "tick"]
@@ -406,6 +406,8 @@ class _Parquet:
         parquet: Any = _need("pyarrow.parquet")
         part.mkdir(exist_ok=True)
         self.ticks: list[int] = []
+        self._schema: Any = None
+        self._rows = 0
         before = part / _BEFORE
         if before.exists():
             with parquet.ParquetFile(before) as file:
@@ -418,6 +420,15 @@ class _Parquet:
         parquet: Any = _need("pyarrow.parquet")
         table = arrow.Table.from_pandas(_table(field), preserve_index=False)
         table = table.replace_schema_metadata({OWNER: self.owner})
+        if self._schema is None and self.ticks:
+            known = parquet.ParquetFile(next(iter(self.part.glob("*.parquet"))))
+            self._schema, self._rows = known.schema_arrow, known.metadata.row_group(0).num_rows
+            known.close()
+        if self._schema is not None and not (table.schema.equals(self._schema) and len(table) == self._rows):
+            raise ExportError(
+                f"{self.part}: found {', '.join(self._schema.names)} of {self._rows} points, expected those of the"
+                f" stream: {', '.join(table.schema.names)} of {len(table)}"
+            )
         sink = arrow.BufferOutputStream()
         parquet.write_table(table, sink)
         tick = int(data["tick"].item())
