@@ -47,6 +47,19 @@ def kind_of(path: str | os.PathLike[str]) -> str:
     return kind
 
 
+def check_path(path: Path) -> None:
+    """Refuse what cannot be written, before the work."""
+    for name in _NEEDS[kind_of(path)]:
+        _need(name)
+    check_folder(path)
+
+
+def check_folder(path: Path) -> None:
+    """Refuse a file without a folder."""
+    if not path.parent.is_dir():
+        raise ExportError(f"{path}: found no folder {path.parent}, expected one")
+
+
 def open_export(path: str | os.PathLike[str], kind: str | None, query: Query, grid: Grid) -> "Export":
     """Begin a file, or go on with it."""
     return Export(Path(path), kind or kind_of(path), query, grid)
@@ -129,8 +142,7 @@ class Export:
     def __init__(self, path: Path, kind: str, query: Query, grid: Grid) -> None:
         if kind not in _WRITERS:
             raise ExportError(f"{path}: found format {kind!r}, expected one of {', '.join(_WRITERS)}")
-        if not path.parent.is_dir():
-            raise ExportError(f"{path}: found no folder {path.parent}, expected one")
+        check_folder(path)
         self.path = path
         self.part = path.with_name(path.name + ".part")
         self.written = 0

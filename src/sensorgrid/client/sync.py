@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 from sensorgrid.client.connection import BUFFER, After, AsyncClient, Urls, aconnect
 from sensorgrid.client.errors import ConnectionLost
 from sensorgrid.client.explanation import Explanation
+from sensorgrid.client.exports import joined, table_of
 from sensorgrid.client.fields import Field
 from sensorgrid.client.regridding import Method
 from sensorgrid.client.streams import AsyncStream
@@ -131,36 +132,29 @@ class Client:
         """What a query will cost before it runs."""
         return self._thread.call(lambda: self._client.explain(query, errors=errors))
 
+    def export(self, query: Query, path: str | os.PathLike[str], **options: Any) -> Path:
+        """Write the fields of a query to a file, by the end of its name; see `AsyncClient.export`."""
+        return self._thread.run(self._client.export(query, path, **options))
+
     def to_netcdf(self, query: Query, path: str | os.PathLike[str], **options: Any) -> Path:
-        """Write the fields of a query to a NetCDF file; see `Stream.to_netcdf`."""
-        return self._export(query, "to_netcdf", path, options)
+        """Write the fields of a query to a NetCDF file with an unlimited time; see `AsyncClient.export`."""
+        return self.export(query, path, kind="netcdf", **options)
 
     def to_zarr(self, query: Query, path: str | os.PathLike[str], **options: Any) -> Path:
-        """Write the fields of a query to a Zarr store; see `Stream.to_zarr`."""
-        return self._export(query, "to_zarr", path, options)
+        """Write the fields of a query to a Zarr store, a chunk per tick; see `AsyncClient.export`."""
+        return self.export(query, path, kind="zarr", **options)
 
     def to_parquet(self, query: Query, path: str | os.PathLike[str], **options: Any) -> Path:
-        """Write the fields of a query to Parquet; see `Stream.to_parquet`."""
-        return self._export(query, "to_parquet", path, options)
+        """Write the fields of a query to a Parquet file, a row per point and tick; see `AsyncClient.export`."""
+        return self.export(query, path, kind="parquet", **options)
 
     def to_pandas(self, query: Query, ticks: int | None = None, **options: Any) -> "pd.DataFrame":
-        """The fields of a query as a tidy table; see `Stream.to_pandas`."""
+        """The next `ticks` fields of a query (all, if it has an end) as a table: a row per point and tick.
+
+        Options are those of `stream`.
+        """
         with self.stream(query, **options) as stream:
             return stream.to_pandas(ticks)
-
-    def _export(self, query: Query, kind: str, path: str | os.PathLike[str], options: dict[str, Any]) -> Path:
-        from sensorgrid.client.exports import open_export
-
-        ticks = options.pop("ticks", None)
-        export = open_export(path, kind.removeprefix("to_"), query, self.grid)
-        if export.next is not None:
-            options["after"] = export.next - 1
-        with export, self.stream(query, **options) as stream:
-            for field in stream:
-                export.append(field)
-                if ticks is not None and export.written >= ticks:
-                    break
-        return export.path
 
     def close(self) -> None:
         """End all streams and close the connection."""
@@ -252,23 +246,17 @@ class Stream:
         """How often the consumer was slower than the buffer is long."""
         return self._stream.pauses
 
-    def to_pandas(self, ticks: int | None = None) -> "pd.DataFrame":
-        """The next `ticks` fields (all, of a query with an end) as a tidy table: a row per point."""
-        from sensorgrid.client.exports import table_of
+    def take(self, ticks: int | None = None) -> list[Field]:
+        """The next `ticks` fields; all, of a query with an end."""
+        return self._thread.run(self._stream.take(ticks))
 
-        return table_of(self._some(ticks))
+    def to_pandas(self, ticks: int | None = None) -> "pd.DataFrame":
+        """The same as a tidy table: a row per point and tick."""
+        return table_of(self.take(ticks))
 
     def to_xarray(self, ticks: int | None = None) -> Field:
-        """The next `ticks` fields (all, of a query with an end) as one, along time."""
-        from sensorgrid.client.exports import joined
-
-        return joined(self._some(ticks))
-
-    def _some(self, ticks: int | None) -> list[Field]:
-        found: list[Field] = []
-        while (ticks is None or len(found) < ticks) and (field := self.next()) is not None:
-            found.append(field)
-        return found
+        """The same as one field, along time."""
+        return joined(self.take(ticks))
 
     def __enter__(self) -> Self:
         return self
