@@ -148,6 +148,8 @@ async def listen(
 ) -> Listener:
     """Accept links; each gets its handler. A client has `timeout_s` for TLS, and again for the upgrade."""
     listener = Listener()
+    if tls is not None:
+        _hush_handshakes(asyncio.get_running_loop())
 
     def entrance(
         request: picows.WSUpgradeRequest,
@@ -311,6 +313,24 @@ def _header(size: int) -> bytes:
     if size < 1 << 16:
         return b"\x82\x7e" + size.to_bytes(2)
     return b"\x82\x7f" + size.to_bytes(8)
+
+
+def _hush_handshakes(loop: asyncio.AbstractEventLoop) -> None:
+    """Who does not speak TLS, or goes away while it is agreed on, is no error of ours and not worth a traceback."""
+    before: Any = loop.get_exception_handler()
+    if getattr(before, "hushes", False):
+        return
+
+    def report(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        if context.get("message") == "SSL handshake failed":
+            return
+        if before is None:
+            loop.default_exception_handler(context)
+        else:
+            before(loop, context)
+
+    report.hushes = True  # type: ignore[attr-defined]
+    loop.set_exception_handler(report)
 
 
 def _upgrade_required() -> picows.WSUpgradeResponseWithListener:
