@@ -15,7 +15,8 @@ from collections.abc import Callable
 from typing import Protocol
 
 from sensorgrid.links import wire
-from sensorgrid.links.link import Link, LinkError, dial
+from sensorgrid.links.fan import SLOTS, Fan, frame_of
+from sensorgrid.links.link import End, Link, LinkError, dial
 from sensorgrid.links.packing import pack, unpack
 from sensorgrid.model.block import Slab
 from sensorgrid.model.errors import SensorGridError
@@ -32,8 +33,10 @@ from sensorgrid.overlay.events import (
     PeerUp,
     Received,
     Send,
+    Spread,
     Woke,
 )
+from sensorgrid.overlay.forwarding import Plan, Share
 from sensorgrid.overlay.messages import Feed
 
 WAITING_BYTES_MAX = 16 << 20
@@ -201,6 +204,8 @@ class Driver:
         for effect in effects:
             if type(effect) is Send:
                 self._send(effect.peer, effect.message, bodies)
+            elif type(effect) is Spread:
+                self._spread(effect)
             elif type(effect) is Connect:
                 self._connect(effect.peer)
             elif type(effect) is Disconnect:
@@ -299,6 +304,58 @@ class Driver:
         link.send(head, body)
         if link.waiting > self._waiting_bytes_max:
             self.loop.call_soon(self._too_slow, peer, connection)
+
+    def _spread(self, effect: Spread) -> None:
+        """A block for many: those whose links allow it are served in one go."""
+        self._flush()
+        plan, tick, slab = effect.plan, effect.tick, effect.slab
+        fan: Fan | None = plan.memo
+        if fan is None or fan.epoch != SLOTS.epoch:
+            fan = plan.memo = Fan(plan, self._places(plan))
+        if fan.fits(slab):
+            sending = fan.send(tick, slab)
+            while (rest := sending.step()) is not None:
+                self._send_frame(*rest)
+            others = fan.others
+        else:
+            others = [(share, share.peers) for share in plan.shares]
+        for share, peers in others:
+            self._share(share, peers, tick, slab)
+
+    def _places(self, plan: Plan) -> dict[PeerId, int]:
+        """Slots of the receivers to which frames may be written directly."""
+        places: dict[PeerId, int] = {}
+        for share in plan.shares:
+            for peer in share.peers:
+                connection = self.peers.get(peer)
+                if connection is not None and isinstance(connection.link, End) and not connection.packs:
+                    place = connection.link.place
+                    if place is not None:
+                        places[peer] = place
+        return places
+
+    def _share(self, share: Share, peers: tuple[PeerId, ...], tick: int, slab: Slab) -> None:
+        """The same message to several, through their links."""
+        feed = share.feed(tick, slab)
+        frame: bytes | None = None
+        bodies: dict[int, bytes] = {}
+        for peer in peers:
+            connection = self.peers.get(peer)
+            if connection is None:
+                continue
+            if connection.packs or not isinstance(connection.link, End) or not connection.link.accepted:
+                self._send(peer, feed, bodies)
+                continue
+            if frame is None:
+                frame = frame_of(feed)
+            self._send_frame(peer, frame)
+
+    def _send_frame(self, peer: PeerId, frame: bytes | memoryview) -> None:
+        connection = self.peers.get(peer)
+        if connection is not None and isinstance(connection.link, End):
+            connection.link.send_frame(frame)
+            if connection.link.waiting > self._waiting_bytes_max:
+                self.loop.call_soon(self._too_slow, peer, connection)
 
     def _flush(self) -> None:
         dirty, self._dirty = self._dirty, []

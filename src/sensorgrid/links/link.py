@@ -19,6 +19,7 @@ from urllib.parse import urlsplit
 
 import picows
 
+from sensorgrid.links.fan import AVAILABLE, NEVER, SLOTS, frame_header
 from sensorgrid.model.errors import SensorGridError
 
 MESSAGE_BYTES_MAX = 64 << 20
@@ -72,7 +73,7 @@ class Listener:
 
     def __init__(self) -> None:
         self._server: asyncio.AbstractServer | None = None
-        self._ends: dict[_End, None] = {}
+        self._ends: dict[End, None] = {}
         self._empty = asyncio.Event()
         self._empty.set()
         self.port = 0
@@ -89,11 +90,11 @@ class Listener:
         """Until the last link is gone."""
         await self._empty.wait()
 
-    def _enter(self, end: "_End") -> None:
+    def _enter(self, end: "End") -> None:
         self._ends[end] = None
         self._empty.clear()
 
-    def _leave(self, end: "_End") -> None:
+    def _leave(self, end: "End") -> None:
         self._ends.pop(end, None)
         if not self._ends:
             self._empty.set()
@@ -116,7 +117,7 @@ async def dial(
     """
     if urlsplit(url).scheme == "ws" and tls is not None:
         raise LinkError(f"link to {url}: found ws:, expected wss:, as certificates are given")
-    end = _End(handler, message_bytes_max, None)
+    end = End(handler, message_bytes_max, None)
     try:
         async with asyncio.timeout(timeout_s):
             await picows.ws_connect(
@@ -160,7 +161,7 @@ async def listen(
         asked = request.headers.get("Connection", "").lower().split(",")
         if "upgrade" in (token.strip() for token in asked):
             request.headers["Connection"] = "upgrade"
-        return _End(handler_for(), message_bytes_max, listener)
+        return End(handler_for(), message_bytes_max, listener)
 
     secure: dict[str, Any] = (
         {
@@ -188,7 +189,7 @@ async def listen(
     return listener
 
 
-class _End(picows.WSListener):
+class End(picows.WSListener):
     """Either end of a connection, between picows and a handler."""
 
     def __init__(self, handler: Handler, message_bytes_max: int, listener: Listener | None) -> None:
@@ -201,6 +202,11 @@ class _End(picows.WSListener):
         self._parts_bytes = 0
         self._reason = ""
         self._deadline: asyncio.TimerHandle | None = None
+        self.accepted = listener is not None
+        """whether the other side dialled: then frames are not masked"""
+        self.place: int | None = None
+        """its slot, if frames may be written to its socket directly; see `sensorgrid.links.fan`"""
+        self._descriptor = NEVER
 
     # -- Link
 
@@ -214,11 +220,16 @@ class _End(picows.WSListener):
         else:
             self._write((_header(size) + head, body))
 
+    def send_frame(self, frame: bytes | memoryview) -> None:
+        """Send what is a frame already, or the rest of one that was begun; only if `accepted`."""
+        if self.open:
+            self._under.write(frame)
+
     def close(self, code: int = 1000, reason: str = "") -> None:
         """See `Link`."""
         if not self.open:
             return
-        self.open = False
+        self._end()
         self._reason = self._reason or f"closed here: {code} {reason}".strip()
         said = reason.encode()[:120].decode(errors="ignore")
         self._say_goodbye(code, said)
@@ -238,8 +249,14 @@ class _End(picows.WSListener):
         address = self._under.get_extra_info("peername") or ("", 0)
         self.remote = f"{address[0]}:{address[1]}"
         self.open = True
+        # At zero, picows says whenever something begins to wait, and when nothing waits any more.
+        self._under.set_write_buffer_limits(high=0)
         if self._listener is not None:
             self._listener._enter(self)
+            if not transport.is_secure and AVAILABLE:
+                self.place = SLOTS.take()
+                self._descriptor = self._under.get_extra_info("socket").fileno()
+                SLOTS.ready[self.place] = self._descriptor
         self._handler.opened(self)
 
     def on_ws_frame(self, transport: picows.WSTransport, frame: picows.WSFrame) -> None:
@@ -260,7 +277,10 @@ class _End(picows.WSListener):
 
     def on_ws_disconnected(self, transport: picows.WSTransport) -> None:
         """The connection is gone."""
-        self.open = False
+        self._end()
+        if self.place is not None:
+            SLOTS.give(self.place)
+            self.place = None
         if self._deadline is not None:
             self._deadline.cancel()
         if self._listener is not None:
@@ -268,12 +288,21 @@ class _End(picows.WSListener):
         self._handler.closed(self._reason or _blame(transport))
 
     def pause_writing(self) -> None:
-        """Too much waits, thinks picows; our user looks at `waiting`."""
+        """Something waits."""
+        if self.place is not None:
+            SLOTS.ready[self.place] = NEVER
 
     def resume_writing(self) -> None:
-        """Less waits now."""
+        """Nothing waits any more."""
+        if self.place is not None and self.open:
+            SLOTS.ready[self.place] = self._descriptor
 
     # -- details
+
+    def _end(self) -> None:
+        self.open = False
+        if self.place is not None:
+            SLOTS.ready[self.place] = NEVER
 
     def _collect(self, kind: picows.WSMsgType, frame: picows.WSFrame) -> None:
         """A message in several frames."""
@@ -292,7 +321,7 @@ class _End(picows.WSListener):
 
     def _farewell(self, frame: picows.WSFrame) -> None:
         if self.open:
-            self.open = False
+            self._end()
             said = frame.get_payload_as_bytes()
             code = int.from_bytes(said[:2]) or 1005  # none was given
             self._reason = f"closed by the peer: {code} {said[2:].decode(errors='replace')}".strip()
@@ -305,14 +334,7 @@ class _End(picows.WSListener):
         self._deadline = asyncio.get_running_loop().call_later(CLOSE_S, self._transport.disconnect, False)
 
 
-@lru_cache(1024)
-def _header(size: int) -> bytes:
-    """Of a server's frame: final, binary, not masked (RFC 6455, section 5.2)."""
-    if size < 126:
-        return bytes((0x82, size))
-    if size < 1 << 16:
-        return b"\x82\x7e" + size.to_bytes(2)
-    return b"\x82\x7f" + size.to_bytes(8)
+_header = lru_cache(1024)(frame_header)
 
 
 def _hush_handshakes(loop: asyncio.AbstractEventLoop) -> None:

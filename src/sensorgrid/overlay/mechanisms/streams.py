@@ -14,7 +14,7 @@ from sensorgrid.model.block import Slab
 from sensorgrid.model.box import Box
 from sensorgrid.model.errors import GridError
 from sensorgrid.model.ids import Instant, PeerId, is_broker
-from sensorgrid.overlay.events import Assigned, Published, Recall, Recalled, Region
+from sensorgrid.overlay.events import Assigned, Published, Recall, Recalled, Region, Spread
 from sensorgrid.overlay.geography import box_of
 from sensorgrid.overlay.intake import Intake, Piece
 from sensorgrid.overlay.messages import NO_ROOM, Feed, Grant, Leave, Path, Redirect, Refuse, Want
@@ -450,6 +450,8 @@ class Streams:
         before = supply.ring.get(tick)
         replaces = revision > 0 or (before is not None and before[0] < 0)
         supply.keep(tick, revision, slabs, self.state.settings.ring_ticks)
+        if revision == 0 and slabs is not None and self._spread(supply, tick, slabs):
+            return
         for row in supply.table.rows.values():
             part, hidden = row.part(self.state.grid, slabs, tick)
             for entry in row.entries:
@@ -461,6 +463,23 @@ class Streams:
                     continue
                 self.state.counters.masked_points += hidden
                 self._send(entry, tick, revision, part)
+
+    def _spread(self, supply: Supply, tick: int, slabs: tuple[Slab, ...]) -> bool:
+        """Send a block to all entries at once, if all go in step; whether they do."""
+        plan = supply.table.plan(self.state.grid, slabs)
+        if plan is None:
+            return False
+        entries = supply.entries.values()
+        for entry in entries:
+            if entry.next != tick or not entry.granted or (entry.until is not None and tick >= entry.until):
+                return False
+        for entry in entries:
+            entry.next = tick + 1
+        counters = self.state.counters
+        counters.sent_points += plan.points
+        counters.messages["Feed"] = counters.messages.get("Feed", 0) + plan.receivers
+        self.state.effects.append(Spread(plan, tick, slabs[0]))
+        return True
 
     def _send(
         self, entry: Entry, tick: int, revision: int, slabs: tuple[Slab, ...] | None, until: int = 0
