@@ -15,7 +15,7 @@ from collections.abc import Callable
 from typing import Protocol
 
 from sensorgrid.links import wire
-from sensorgrid.links.fan import SLOTS, Fan, frame_of
+from sensorgrid.links.fan import SLOTS, Fan, fits
 from sensorgrid.links.link import End, Link, LinkError, dial
 from sensorgrid.links.packing import pack, unpack
 from sensorgrid.model.block import Slab
@@ -309,52 +309,50 @@ class Driver:
         """A block for many: those whose links allow it are served in one go."""
         self._flush()
         plan, tick, slab = effect.plan, effect.tick, effect.slab
+        if not fits(slab):
+            for share in plan.shares:
+                self._share(share, share.peers, tick, slab)
+            return
         fan: Fan | None = plan.memo
         if fan is None or fan.epoch != SLOTS.epoch:
             fan = plan.memo = Fan(plan, self._places(plan))
-        if fan.fits(slab):
-            sending = fan.send(tick, slab)
-            while (rest := sending.step()) is not None:
-                self._send_frame(*rest)
-            others = fan.others
-        else:
-            others = [(share, share.peers) for share in plan.shares]
-        for share, peers in others:
+        sending = fan.send(tick, slab.values)
+        while (rest := sending.step()) is not None:
+            self._send_frame(*rest)
+        for cut, peers in fan.others:
+            frame = cut.frame(tick, slab.values)
+            for peer in peers:
+                self._send_frame(peer, frame)
+        for share, peers in fan.odd:
             self._share(share, peers, tick, slab)
 
-    def _places(self, plan: Plan) -> dict[PeerId, int]:
-        """Slots of the receivers to which frames may be written directly."""
-        places: dict[PeerId, int] = {}
+    def _places(self, plan: Plan) -> dict[PeerId, int | None]:
+        """Receivers to which frames may be sent; those with a slot, even past their links."""
+        places: dict[PeerId, int | None] = {}
         for share in plan.shares:
             for peer in share.peers:
                 connection = self.peers.get(peer)
-                if connection is not None and isinstance(connection.link, End) and not connection.packs:
-                    place = connection.link.place
-                    if place is not None:
-                        places[peer] = place
+                if connection is not None and not connection.packs:
+                    link = connection.link
+                    if isinstance(link, End) and link.accepted:
+                        places[peer] = link.place
         return places
 
     def _share(self, share: Share, peers: tuple[PeerId, ...], tick: int, slab: Slab) -> None:
-        """The same message to several, through their links."""
+        """The same message to several."""
         feed = share.feed(tick, slab)
-        frame: bytes | None = None
         bodies: dict[int, bytes] = {}
         for peer in peers:
-            connection = self.peers.get(peer)
-            if connection is None:
-                continue
-            if connection.packs or not isinstance(connection.link, End) or not connection.link.accepted:
-                self._send(peer, feed, bodies)
-                continue
-            if frame is None:
-                frame = frame_of(feed)
-            self._send_frame(peer, frame)
+            self._send(peer, feed, bodies)
 
     def _send_frame(self, peer: PeerId, frame: bytes | memoryview) -> None:
         connection = self.peers.get(peer)
-        if connection is not None and isinstance(connection.link, End):
-            connection.link.send_frame(frame)
-            if connection.link.waiting > self._waiting_bytes_max:
+        if connection is None:
+            return
+        link = connection.link
+        if isinstance(link, End):
+            link.send_frame(frame)
+            if link.waits and link.waiting > self._waiting_bytes_max:
                 self.loop.call_soon(self._too_slow, peer, connection)
 
     def _flush(self) -> None:

@@ -10,6 +10,7 @@ nothing is lost.
 """
 
 import sys
+from collections.abc import Mapping
 from typing import Any
 
 import numba
@@ -17,18 +18,16 @@ import numpy as np
 import numpy.typing as npt
 
 from sensorgrid.index.jit import jit
-from sensorgrid.model.block import Slab
+from sensorgrid.model.block import Progression, Slab, Values
 from sensorgrid.model.ids import PeerId
-from sensorgrid.overlay.codec import body_of, head_of, mould_of
+from sensorgrid.overlay.codec import mould_of
 from sensorgrid.overlay.forwarding import Plan, Share
-from sensorgrid.overlay.messages import Feed
 
 Bytes = npt.NDArray[np.uint8]
 Ints = npt.NDArray[np.int64]
 
 NEVER = -1
 """in a slot: not to be written to from here"""
-HEAD_BYTES_MAX = 512
 
 _types: Any = numba.types
 _send = _types.ExternalFunction("send", _types.intp(_types.int32, _types.uintp, _types.uintp, _types.int32))
@@ -67,62 +66,101 @@ SLOTS = Slots()
 """of all links in this process: one loop drives them"""
 
 
+class Cut:
+    """How the frame of a share is made of a block."""
+
+    __slots__ = ("after", "before", "columns", "head_bytes", "rows", "size", "tick_at")
+
+    def __init__(self, share: Share, plan: Plan) -> None:
+        self.rows = _within(share.y, plan.y)
+        self.columns = _within(share.x, plan.x)
+        mould, at = mould_of(share.generation, share.cell, share.y, share.x)
+        values_bytes = 4 * len(range(*share.y)) * len(range(*share.x))
+        header = frame_header(len(mould) + values_bytes)
+        self.before = header + mould[:at]
+        """what stands before the tick"""
+        self.after = mould[at + 8 :]
+        """and after it"""
+        self.tick_at = len(self.before)
+        self.head_bytes = len(header) + len(mould)
+        self.size = self.head_bytes + values_bytes
+
+    def frame(self, tick: int, values: Values) -> bytes:
+        """Cut it and put its head before it."""
+        part = values[self.rows, self.columns].tobytes()
+        return b"".join((self.before, tick.to_bytes(8), self.after, part))
+
+
 class Fan:
     """A plan with the links of its receivers."""
 
-    def __init__(self, plan: Plan, places: dict[PeerId, int]) -> None:
-        """`places` are the slots of receivers whose links allow this at times; the others are left out."""
+    def __init__(self, plan: Plan, places: Mapping[PeerId, int | None]) -> None:
+        """`places` are slots of receivers; None: frames go through its link; left out: not even frames do."""
         self.epoch = SLOTS.epoch
         self.peers: list[PeerId] = []
-        """receivers, share by share"""
-        self.others: list[tuple[Share, tuple[PeerId, ...]]] = []
-        """what is left out, and for whom"""
-        shares: list[Share] = []
+        """receivers with a slot, share by share"""
+        self.others: list[tuple[Cut, tuple[PeerId, ...]]] = []
+        """those without, who get the same frame through their links"""
+        self.odd: list[tuple[Share, tuple[PeerId, ...]]] = []
+        """those who were left out"""
+        cuts: list[Cut] = []
         slots: list[int] = []
         starts = [0]
         for share in plan.shares:
-            here = [peer for peer in share.peers if peer in places]
-            if len(here) < len(share.peers):
-                self.others.append((share, tuple(peer for peer in share.peers if peer not in places)))
+            cut = Cut(share, plan)
+            here = [(peer, place) for peer in share.peers if (place := places.get(peer)) is not None]
             if here:
-                shares.append(share)
-                self.peers += here
-                slots += [places[peer] for peer in here]
+                cuts.append(cut)
+                self.peers += [peer for peer, _ in here]
+                slots += [place for _, place in here]
                 starts.append(len(slots))
+            if len(here) < len(share.peers):
+                others = tuple(peer for peer in share.peers if peer in places and places[peer] is None)
+                odd = tuple(peer for peer in share.peers if peer not in places)
+                if others:
+                    self.others.append((cut, others))
+                if odd:
+                    self.odd.append((share, odd))
         self._slots = np.array(slots, np.int64)
         self._starts = np.array(starts, np.int64)
-        self._rectangles = np.array([_rectangle(share, plan) for share in shares], np.int64).reshape(-1, 6)
-        self._heads: Bytes = np.zeros((len(shares), HEAD_BYTES_MAX), np.uint8)
-        self._lengths: Ints = np.zeros((len(shares), 2), np.int64)
-        largest = 0
-        for number, share in enumerate(shares):
-            rows, columns = len(range(*share.y)), len(range(*share.x))
-            mould, tick_at = mould_of(share.generation, share.cell, share.y, share.x)
-            size = 4 * rows * columns
-            head = frame_header(len(mould) + size) + mould
+        numbers = [
+            (
+                *(c.rows.start, len(range(c.rows.start, c.rows.stop, c.rows.step)), c.rows.step),
+                *(
+                    c.columns.start,
+                    len(range(c.columns.start, c.columns.stop, c.columns.step)),
+                    c.columns.step,
+                ),
+                *(c.head_bytes, c.tick_at),
+            )
+            for c in cuts
+        ]
+        self._cuts: Ints = np.array(numbers, np.int64).reshape(-1, 8)
+        heads = [c.before + bytes(8) + c.after for c in cuts]
+        self._heads: Bytes = np.zeros((len(cuts), max(map(len, heads), default=0)), np.uint8)
+        for number, head in enumerate(heads):
             self._heads[number, : len(head)] = np.frombuffer(head, np.uint8)
-            self._lengths[number] = len(head), len(head) - len(mould) + tick_at
-            largest = max(largest, len(head) + size)
-        self._frame: Bytes = np.zeros(largest, np.uint8)
+        self._frame: Bytes = np.zeros(max((c.size for c in cuts), default=0), np.uint8)
         self._state: Ints = np.zeros(4, np.int64)
 
-    def fits(self, slab: Slab) -> bool:
-        """Whether its values lie in memory as the loop expects them."""
-        values = slab.values
-        return values.dtype == np.float32 and values.strides[1] == 4 and values.strides[0] > 0
+    def send(self, tick: int, values: Values) -> "Sending":
+        """Begin to send a block to those with a slot."""
+        return Sending(self, tick, values)
 
-    def send(self, tick: int, slab: Slab) -> "Sending":
-        """Begin to send a block."""
-        return Sending(self, tick, slab)
+
+def fits(slab: Slab) -> bool:
+    """Whether values lie in memory as they travel, row by row."""
+    values = slab.values
+    return values.dtype == np.float32 and values.strides[1] == 4 and values.strides[0] > 0
 
 
 class Sending:
     """One block on its way; `step` until it says that all is done."""
 
-    def __init__(self, fan: Fan, tick: int, slab: Slab) -> None:
+    def __init__(self, fan: Fan, tick: int, values: Values) -> None:
         self._fan = fan
         self._tick = tick
-        self._values = slab.values
+        self._values = values
         self._shared: tuple[int, bytes] | None = None
         state = fan._state
         state[0] = state[1] = state[3] = 0
@@ -131,14 +169,15 @@ class Sending:
     def step(self) -> tuple[PeerId, bytes | memoryview] | None:
         """Send until a link must take over: its peer, and what it has to send first. None: all is sent."""
         fan, values = self._fan, self._values
+        if not fan.peers:
+            return None
         state = fan._state
         length = _spread(
             values.ctypes.data,
             values.strides[0],
             self._tick,
-            fan._rectangles,
+            fan._cuts,
             fan._heads,
-            fan._lengths,
             fan._starts,
             fan._slots,
             SLOTS.ready,
@@ -166,18 +205,10 @@ def frame_header(size: int) -> bytes:
     return b"\x82\x7f" + size.to_bytes(8)
 
 
-def frame_of(feed: Feed) -> bytes:
-    """A block as a server's frame."""
-    head, body = head_of(feed), body_of(feed.slabs or ())
-    return b"".join((frame_header(len(head) + len(body)), head, body))
-
-
-def _rectangle(share: Share, plan: Plan) -> tuple[int, int, int, int, int, int]:
-    """First row, rows, their stride; first column, columns, their stride; within the block."""
-    numbers: list[int] = []
-    for part, of in ((share.y, plan.y), (share.x, plan.x)):
-        numbers += ((part[0] - of[0]) // of[2], len(range(*part)), part[2] // of[2])
-    return tuple(numbers)  # type: ignore[return-value]
+def _within(part: Progression, whole: Progression) -> slice:
+    """A progression as a slice of another one that contains it."""
+    first, step = (part[0] - whole[0]) // whole[2], part[2] // whole[2]
+    return slice(first, first + (len(range(*part)) - 1) * step + 1, step)
 
 
 @jit
@@ -185,9 +216,8 @@ def _spread(
     values: int,
     stride: int,
     tick: int,
-    rectangles: Ints,
+    cuts: Ints,
     heads: Bytes,
-    lengths: Ints,
     starts: Ints,
     slots: Ints,
     ready: npt.NDArray[np.int32],
@@ -200,14 +230,12 @@ def _spread(
     """
     target = frame.ctypes.data
     share, receiver = state[0], state[1]
-    while share < rectangles.shape[0]:
-        head = lengths[share, 0]
-        row, rows, row_step, column, columns, column_step = rectangles[share]
+    while share < cuts.shape[0]:
+        row, rows, row_step, column, columns, column_step, head, at = cuts[share]
         length: int = head + 4 * rows * columns
         if state[2] != share:
             state[2] = share
             frame[:head] = heads[share, :head]
-            at = lengths[share, 1]
             for digit in range(8):
                 frame[at + digit] = (tick >> (56 - 8 * digit)) & 255
             to = target + head

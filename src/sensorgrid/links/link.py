@@ -207,6 +207,8 @@ class End(picows.WSListener):
         self.place: int | None = None
         """its slot, if frames may be written to its socket directly; see `sensorgrid.links.fan`"""
         self._descriptor = NEVER
+        self.waits = False
+        """whether anything waits"""
 
     # -- Link
 
@@ -289,11 +291,13 @@ class End(picows.WSListener):
 
     def pause_writing(self) -> None:
         """Something waits."""
+        self.waits = True
         if self.place is not None:
             SLOTS.ready[self.place] = NEVER
 
     def resume_writing(self) -> None:
         """Nothing waits any more."""
+        self.waits = False
         if self.place is not None and self.open:
             SLOTS.ready[self.place] = self._descriptor
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from sensorgrid.index.codes import beside, contains, prefixes
 from sensorgrid.index.decompose import points_in
-from sensorgrid.model.block import Slab
+from sensorgrid.model.block import Progression, Slab
 from sensorgrid.model.box import Box
 from sensorgrid.model.errors import GridError
 from sensorgrid.model.ids import Instant, PeerId, is_broker
@@ -48,6 +48,8 @@ class Streams:
         }
         self._grants: dict[tuple[PeerId, int, int], Path | None] = {}
         self._refusals: dict[tuple[PeerId, int, str, tuple[PeerId, ...]], list[int]] = {}
+        self._places: dict[int, tuple[Progression, Progression]] = {}
+        """rows and columns of regions, worked out once"""
         self._generations: dict[PeerId, int] = {}
         """the latest of each receiver, on its present connection"""
         self._stops = False
@@ -442,8 +444,11 @@ class Streams:
     def _slabs(self, cell: int, event: Published) -> tuple[Slab, ...] | None:
         if event.values is None:
             return None
-        box = box_of(self.state.grid, cell)
-        return (Slab((box.y0, box.y1, 1), (box.x0, box.x1, 1), event.values),)
+        where = self._places.get(cell)
+        if where is None:
+            box = box_of(self.state.grid, cell)
+            where = self._places[cell] = ((box.y0, box.y1, 1), (box.x0, box.x1, 1))
+        return (Slab(*where, event.values),)
 
     def _forward(self, supply: Supply, tick: int, revision: int, slabs: tuple[Slab, ...] | None) -> None:
         """Look a block up once, cut each row once, send the same slabs to all entries of a row."""
