@@ -3,9 +3,9 @@
 Receivers that want the same part of the same cell share one row. A block is looked up once, each row is cut
 once, and the same slabs go to all its entries. Rows are compiled when the first block needs them.
 
-Mostly all receivers of a supply go in step: each has had all ticks and wants one rectangle of the next. Then the
-whole table is one `Plan`, compiled once and carried out for tick after tick (the effect `Spread`), as what it costs
-to say the same to thousands one by one is more than what it costs to send it.
+Most receivers of a supply go in step: each has had all ticks and wants one rectangle of the next. They make one
+`Plan`, compiled when somebody joins or leaves and carried out for tick after tick (the effect `Spread`): to say the
+same to thousands one by one costs more than to send it.
 """
 
 from collections.abc import Iterator
@@ -76,7 +76,7 @@ class Plan:
 class Row:
     """Receivers that want the same part of the same cell."""
 
-    __slots__ = ("cell", "clip", "entries", "wanted")
+    __slots__ = ("cell", "clip", "entries", "straight", "wanted")
 
     def __init__(self, cell: int, clip: Clip | None) -> None:
         self.cell = cell
@@ -84,12 +84,23 @@ class Row:
         self.entries: list[Entry] = []
         self.wanted: tuple[Wanted, ...] | None = None
         """compiled when first needed"""
+        self.straight: bool | None = None
+        """whether that is one rectangle of every block, whatever its tick and values; None: not known yet"""
 
     def compiled(self, grid: Grid) -> tuple[Wanted, ...]:
         """What they want, as strided rectangles."""
         if self.wanted is None:
             self.wanted = wanted_of(grid, self.cell, self.clip)
         return self.wanted
+
+    def is_straight(self, grid: Grid, slab: Slab) -> bool:
+        """See `straight`."""
+        wanted, clip = self.compiled(grid), self.clip
+        if len(wanted) != 1 or wanted[0].stride != 1:
+            return False
+        if clip is not None and (clip.low is not None or clip.high is not None):
+            return False
+        return (meet(wanted[0].y, slab.y), meet(wanted[0].x, slab.x)) == (wanted[0].y, wanted[0].x)
 
     def part(
         self, grid: Grid, slabs: tuple[Slab, ...] | None, tick: int
@@ -110,13 +121,15 @@ class Row:
 class Table:
     """Rows by cell and clip."""
 
-    __slots__ = ("_plan", "_planned", "rows")
+    __slots__ = ("_like", "_plan", "rows", "stale")
 
     def __init__(self) -> None:
         self.rows: dict[tuple[int, Clip | None], Row] = {}
+        self.stale = True
+        """whether other entries go in step than those in the plan"""
         self._plan: Plan | None = None
-        self._planned: tuple[Progression, Progression] | None = None
-        """rows and columns of the blocks for which `_plan` is the answer; None: not known any more"""
+        self._like: tuple[Progression, Progression] = ((0, 0, 1), (0, 0, 1))
+        """rows and columns of the blocks that the plan is for"""
 
     def add(self, entry: "Entry") -> None:
         """Another receiver."""
@@ -125,7 +138,7 @@ class Table:
         if row is None:
             row = self.rows[key] = Row(*key)
         row.entries.append(entry)
-        self._planned = None
+        entry.in_step = False
 
     def remove(self, entry: "Entry") -> None:
         """One receiver less."""
@@ -134,34 +147,34 @@ class Table:
         row.entries.remove(entry)
         if not row.entries:
             del self.rows[key]
-        self._planned = None
+        self.stale |= entry.in_step
 
-    def plan(self, grid: Grid, slabs: tuple[Slab, ...]) -> Plan | None:
-        """The plan for blocks like this one; None if some receiver wants more than a rectangle of every tick."""
-        if len(slabs) != 1:
-            return None
-        slab = slabs[0]
-        if self._planned != (slab.y, slab.x):
-            self._planned = (slab.y, slab.x)
-            self._plan = self._make(grid, slab)
-        return self._plan
-
-    def _make(self, grid: Grid, slab: Slab) -> Plan | None:
-        if sum(len(row.entries) for row in self.rows.values()) < PLAN_MIN:
-            return None
-        shares: list[Share] = []
+    def blocks_like(self, grid: Grid, slab: Slab) -> None:
+        """Work out which rows are one rectangle of every block like this."""
+        if self._like != (slab.y, slab.x):
+            self._like = (slab.y, slab.x)
+            self.stale = True
+            for row in self.rows.values():
+                row.straight = None
         for row in self.rows.values():
-            wanted = row.compiled(grid)
-            clip = row.clip
-            if len(wanted) != 1 or wanted[0].stride != 1 or (clip and (clip.low, clip.high) != (None, None)):
-                return None
-            if (meet(wanted[0].y, slab.y), meet(wanted[0].x, slab.x)) != (wanted[0].y, wanted[0].x):
-                return None
-            by_generation: dict[int, list[PeerId]] = {}
-            for entry in row.entries:
-                by_generation.setdefault(entry.generation, []).append(entry.peer)
-            shares += [Share(row.cell, g, wanted[0], tuple(peers)) for g, peers in by_generation.items()]
-        return Plan(slab.y, slab.x, tuple(shares))
+            if row.straight is None:
+                row.straight = row.is_straight(grid, slab)
+
+    def plan(self) -> Plan:
+        """For the entries that go in step."""
+        if self._plan is None or self.stale:
+            shares: list[Share] = []
+            for row in self.rows.values():
+                peers: dict[int, list[PeerId]] = {}
+                for entry in row.entries:
+                    if entry.in_step:
+                        peers.setdefault(entry.generation, []).append(entry.peer)
+                if peers:
+                    assert row.wanted is not None, f"{row.cell:b} is not compiled"
+                    shares += [Share(row.cell, g, row.wanted[0], tuple(p)) for g, p in peers.items()]
+            self._plan = Plan(*self._like, tuple(shares))
+            self.stale = False
+        return self._plan
 
 
 def wanted_of(grid: Grid, cell: int, clip: Clip | None) -> tuple[Wanted, ...]:

@@ -26,8 +26,8 @@ class Entry:
     """What one receiver has from this broker under one name."""
 
     __slots__ = (
-        "attribute", "cell", "clip", "generation", "going", "granted", "next", "peer", "size", "spread", "stays",
-        "supply", "until",
+        "attribute", "cell", "clip", "generation", "going", "granted", "in_step", "next", "peer", "size", "spread",
+        "stays", "supply", "until",
     )  # fmt: skip
 
     def __init__(
@@ -53,6 +53,8 @@ class Entry:
         self.until = until
         self.supply: Supply | None = None
         self.granted = False
+        self.in_step = False
+        """whether it is in its supply's plan; see `sensorgrid.overlay.forwarding`"""
         self.stays = False
         """its receiver can dial nobody else"""
         self.going: PeerId | None = None
@@ -67,6 +69,16 @@ class Entry:
     def of_broker(self) -> bool:
         """Whether its receiver is a broker that takes the whole cell."""
         return self.clip is None
+
+    @property
+    def sits(self) -> bool:
+        """Whether it is fed, could be fed by another broker, and is not on its way there."""
+        return self.granted and self.going is None and not self.stays
+
+    @property
+    def movable(self) -> bool:
+        """The same of a client's entry: those are what loads count and what a policy moves."""
+        return self.clip is not None and self.sits
 
 
 Tick = tuple[int, tuple[Slab, ...] | None]
@@ -252,7 +264,7 @@ class Outlets:
             fed = self.fed.setdefault(entry.attribute, {}).setdefault(entry.cell, {})
             fed[entry.peer] = fed.get(entry.peer, 0) + 1
             self.fed_version += 1
-        if _can_move(entry):
+        if entry.movable:
             self.loads.add(entry)
 
     def remove(self, entry: Entry) -> Supply:
@@ -260,7 +272,7 @@ class Outlets:
         supply = entry.supply
         assert supply is not None, f"{entry} is not here"
         key = (entry.peer, entry.generation, entry.cell)
-        if _can_move(entry):
+        if entry.movable:
             self.loads.remove(entry)
         self.used -= entry.size
         self.freed = True
@@ -293,12 +305,12 @@ class Outlets:
         """An entry is fed from now on."""
         if not entry.granted:
             entry.granted = True
-            if _can_move(entry):
+            if entry.movable:
                 self.loads.add(entry)
 
     def send_off(self, entry: Entry, to: PeerId) -> None:
         """Its receiver is redirected."""
-        if _can_move(entry):
+        if entry.movable:
             self.loads.remove(entry)
         if entry.going is None:
             self.leaving += entry.size
@@ -309,7 +321,7 @@ class Outlets:
         if entry.supply is not None and entry.going is not None:
             entry.going = None
             self.leaving -= entry.size
-            if _can_move(entry):
+            if entry.movable:
                 self.loads.add(entry)
 
     def cut(self, entry: Entry, part: int) -> Entry:
@@ -350,8 +362,3 @@ class Outlets:
         for code, entries in self.at.get(attribute, {}).items():
             if contains(cell, code):
                 yield from entries.values()
-
-
-def _can_move(entry: Entry) -> bool:
-    """Whether an entry is a client's that is fed, could be fed by another broker, and is not on its way there."""
-    return entry.granted and entry.going is None and entry.clip is not None and not entry.stays
