@@ -13,7 +13,6 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from time import monotonic
 from typing import Any
 
 from sensorgrid.benchmarks import fanout_servers as servers
@@ -25,6 +24,9 @@ Say = Callable[[str], None]
 
 LIMITS = {("c-epoll", SAME): 1.5, ("c-epoll", OWN): 2.5, ("mosquitto", SAME): 1.0, ("nats-server", SAME): 1.0}
 """processor time per byte that a broker of ours may take, as a multiple of another's"""
+
+WARM_BLOCKS, WARM_BYTES = 80, 64 << 20
+"""before it counts: until the ring of recent ticks is full and socket buffers have grown, or so many bytes"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,8 +41,8 @@ class Size:
     rounds: int
 
 
-FULL = Size((16, 128, 1000), (16 << 10, 256 << 10), 200 << 20, 5)
-QUICK = Size((16, 128), (16 << 10,), 40 << 20, 3)
+FULL = Size((16, 128, 1000), (16 << 10, 256 << 10), 200 << 20, 7)
+QUICK = Size((16, 128), (16 << 10,), 80 << 20, 5)
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +53,10 @@ class Flood:
     block_bytes: int = 16 << 10
     ticks: int = 30
     interval_s: float = 1.0
+
+
+FLOOD = Flood()
+FLOOD_QUICK = Flood(clients=500, ticks=10)
 
 
 class MissingError(PeerError):
@@ -81,6 +87,7 @@ def flood(plan: Flood, seed: int, say: Say) -> list[Row]:
         program = _program(folder, say)
         server = servers.sensorgrid(folder / "broker", plan.block_bytes, SAME, None, seed)
         stack.callback(server.stop)
+        server.wait_up()
         stalled = server.client(0)
         clients = [Greeting(stalled.stages, 0), *(server.client(n) for n in range(1, plan.clients))]
         write_plan(folder / "plan", server.publisher, clients, server.heads(plan.ticks + 1), server.tail)
@@ -125,6 +132,7 @@ def _case(
     """All servers at one size, in turns."""
     what = f"{clients:,} clients, {block_bytes >> 10} KB{', TLS' if certificate else ''}"
     blocks = max(2, min(1000, size.round_bytes // (clients * block_bytes)))
+    warm = max(2, min(WARM_BLOCKS, WARM_BYTES // (clients * block_bytes)))
     missing: list[str] = []
     with tempfile.TemporaryDirectory(dir=folder) as name, ExitStack() as stack:
         here = Path(name)
@@ -138,23 +146,28 @@ def _case(
             "mosquitto": lambda: servers.mosquitto(here / "c", block_bytes, certificate),
             "nats-server": lambda: servers.nats(here / "d", block_bytes, certificate),
         }
+        say(f"{what}: servers start")
+        started: list[Server] = []
         for title, start in starts.items():
-            say(f"{what}: {title} starts")
             server = start()
             if server is None:
                 missing.append(f"rows of {title} left out: not installed")
-                continue
-            stack.callback(server.stop)
-            plan = here / f"{title}.plan"
-            greetings = [server.client(number) for number in range(clients)]
-            heads = server.heads(blocks * size.rounds + 2)
+            else:
+                stack.callback(server.stop)
+                started.append(server)
+        for number, server in enumerate(started):
+            say(f"{what}: clients of {server.name} connect")
+            server.wait_up()
+            plan = here / f"{number}.plan"
+            greetings = [server.client(client) for client in range(clients)]
+            heads = server.heads(warm + blocks * size.rounds)
             write_plan(plan, server.publisher, greetings, heads, server.tail)
             peer = Peer(
                 program, server.port, server.protocol, certificate is not None, block_bytes // 2, plan
             )
             stack.callback(peer.stop)
             peer.wait_ready()
-            peer.publish(2)
+            peer.publish(warm)
             running.append((server, peer))
         found: list[list[dict[str, Any]]] = [[] for _ in running]
         for turn in range(size.rounds):
@@ -222,6 +235,3 @@ def _certificate(folder: Path) -> Certificate | None:
     ]  # fmt: skip
     done = subprocess.run(command, capture_output=True, check=False)
     return made if done.returncode == 0 else None
-
-
-__all__ = ["FULL", "QUICK", "Flood", "MissingError", "Size", "flood", "monotonic", "ratios", "run"]

@@ -61,6 +61,15 @@ class Server:
     tail: bytes
     """what all of them end with"""
 
+    def wait_up(self) -> None:
+        """Until it listens."""
+        deadline = time.monotonic() + START_S
+        while time.monotonic() < deadline and self.process.poll() is None:
+            with suppress(OSError), socket.create_connection(("127.0.0.1", self.port), 1.0):
+                return
+            time.sleep(0.05)
+        raise PeerError(f"{self.name}: found nobody on port {self.port}, expected it within {START_S:g} s")
+
     def cpu_s(self) -> float:
         """Processor time of the process so far, all threads, user and system."""
         return time.clock_gettime((~self.process.pid << 3) | 2)
@@ -114,7 +123,7 @@ def sensorgrid(
     tail = values.tobytes()
     hello = wire.Hello(wire.VERSIONS, wire.PUBLISHER)
     publisher = Greeting(((0, _UPGRADE), (1, masked(wire.encode_greeting(hello)))))
-    return _up(Server("sensorgrid", boxes, "ws", process, port, publisher, client, heads, tail))
+    return Server("sensorgrid", boxes, "ws", process, port, publisher, client, heads, tail)
 
 
 def c_epoll(program: Path, block_bytes: int, certificate: Certificate | None) -> Server:
@@ -123,12 +132,10 @@ def c_epoll(program: Path, block_bytes: int, certificate: Certificate | None) ->
     secrets = [] if certificate is None else [str(certificate.chain), str(certificate.key)]
     process = subprocess.Popen([str(program), "serve", str(port), *secrets])
     block = frame(bytes(block_bytes))
-    return _up(
-        Server(
-            "c-epoll", SAME, "frames", process, port,
-            Greeting(((0, b"P"),)), lambda number: Greeting(((0, b"C"),)),
-            lambda count: [len(block).to_bytes(4, "little")] * count, block,
-        )
+    return Server(
+        "c-epoll", SAME, "frames", process, port,
+        Greeting(((0, b"P"),)), lambda number: Greeting(((0, b"C"),)),
+        lambda count: [len(block).to_bytes(4, "little")] * count, block,
     )  # fmt: skip
 
 
@@ -157,13 +164,11 @@ def mosquitto(folder: Path, block_bytes: int, certificate: Certificate | None) -
 
     subscribe = _mqtt(0x82, b"\x00\x01" + _text(b"block") + b"\x00")
     block = _mqtt(0x30, _text(b"block") + bytes(block_bytes))
-    return _up(
-        Server(
-            "mosquitto", SAME, "mqtt", process, port,
-            Greeting(((0, connect("publisher")),)),
-            lambda number: Greeting(((0, connect(f"client-{number}")), (1, subscribe))),
-            lambda count: [b""] * count, block,
-        )
+    return Server(
+        "mosquitto", SAME, "mqtt", process, port,
+        Greeting(((0, connect("publisher")),)),
+        lambda number: Greeting(((0, connect(f"client-{number}")), (1, subscribe))),
+        lambda count: [b""] * count, block,
     )  # fmt: skip
 
 
@@ -183,12 +188,10 @@ def nats(folder: Path, block_bytes: int, certificate: Certificate | None) -> Ser
     )
     connect = b'CONNECT {"verbose":false,"pedantic":false}\r\n'
     block = b"PUB block %d\r\n" % block_bytes + bytes(block_bytes) + b"\r\n"
-    return _up(
-        Server(
-            "nats-server", SAME, "nats", process, port,
-            Greeting(((0, connect),)), lambda number: Greeting(((0, connect + b"SUB block 1\r\n"),)),
-            lambda count: [b""] * count, block,
-        )
+    return Server(
+        "nats-server", SAME, "nats", process, port,
+        Greeting(((0, connect),)), lambda number: Greeting(((0, connect + b"SUB block 1\r\n"),)),
+        lambda count: [b""] * count, block,
     )  # fmt: skip
 
 
@@ -237,17 +240,6 @@ brokers = [{{ id = 0, url = "{scheme}://127.0.0.1:{port}" }}]
 
 def _installed(name: str) -> str | None:
     return shutil.which(name) or shutil.which(name, path="/usr/sbin:/usr/local/sbin")
-
-
-def _up(server: Server) -> Server:
-    """Wait until it listens."""
-    deadline = time.monotonic() + START_S
-    while time.monotonic() < deadline and server.process.poll() is None:
-        with suppress(OSError), socket.create_connection(("127.0.0.1", server.port), 1.0):
-            return server
-        time.sleep(0.05)
-    server.stop()
-    raise PeerError(f"{server.name}: found nobody on port {server.port}, expected it within {START_S:g} s")
 
 
 def _free_port() -> int:
