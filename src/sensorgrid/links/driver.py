@@ -74,6 +74,7 @@ class Peer:
         self.on_closed: Callable[[str], None] | None = None
         self.gone: str | None = None
         """why it is closed"""
+        self.ended = asyncio.Event()
         self.small: list[bytes] = []
         """messages that go out at the end of this turn"""
         self._backlog: list[bytes] = []
@@ -96,6 +97,7 @@ class Peer:
     def closed(self, reason: str) -> None:
         """See `Handler`."""
         self.gone = reason
+        self.ended.set()
         if not self.greeting.done():
             self.greeting.set_exception(LinkError(f"connection: {reason}"))
             self.greeting.exception()  # whoever waited has given up, perhaps: no warning for that
@@ -177,6 +179,8 @@ class Driver:
         """sees all that happens, for records and tests"""
         self.on_closed: Callable[[PeerId, str], None] | None = None
         """told why a connection ended, for logs"""
+        self.on_unreachable: Callable[[PeerId, str], None] | None = None
+        """told why one could not be made"""
         self.sent_bytes: dict[PeerId, int] = {}
         """to brokers"""
         self._hello = hello
@@ -185,6 +189,8 @@ class Driver:
         self._tls = tls
         self._waiting_bytes_max = waiting_bytes_max
         self._timer: asyncio.TimerHandle | None = None
+        self._due: Instant | None = None
+        """when the timer rings; uvloop does not tell"""
         self._dirty: list[Peer] = []
         self._stopped = False
 
@@ -194,12 +200,13 @@ class Driver:
         """One event, and all that follows from it."""
         if self._stopped or self.failed.done():
             return
-        now = self.loop.time()
         try:
-            effects = self.actor.handle(event, now)
+            self._turn(event, self.loop.time())
         except Exception as error:
             self.failed.set_exception(error)
-            return
+
+    def _turn(self, event: Event, now: Instant) -> None:
+        effects = self.actor.handle(event, now)
         if self.tap is not None:
             self.tap(now, event, effects)
         bodies: dict[int, bytes] = {}  # by identity: the effects keep the slabs alive until we are done
@@ -242,10 +249,12 @@ class Driver:
         for task in dials:
             task.cancel()
         await asyncio.gather(*dials, return_exceptions=True)
-        for peer in self.peers.values():
+        peers = list(self.peers.values())
+        self.peers.clear()
+        for peer in peers:
             peer.on_closed = None
             peer.close(code, reason)
-        self.peers.clear()
+        await asyncio.gather(*(peer.ended.wait() for peer in peers if peer.link is not None))
 
     def _received(self, peer: PeerId, connection: Peer, message: bytes) -> None:
         if self.peers.get(peer) is not connection:
@@ -268,16 +277,15 @@ class Driver:
 
     def _arm(self) -> None:
         due = self.actor.next_wakeup()
+        if due == self._due:
+            return
         if self._timer is not None:
-            if due is not None and self._timer.when() == due:
-                return
             self._timer.cancel()
-            self._timer = None
-        if due is not None:
-            self._timer = self.loop.call_at(due, self._woke)
+        self._due = due
+        self._timer = None if due is None else self.loop.call_at(due, self._woke)
 
     def _woke(self) -> None:
-        self._timer = None
+        self._timer = self._due = None
         self.feed(Woke())
 
     # -- effects
@@ -413,8 +421,8 @@ class Driver:
                 if not isinstance(error, SensorGridError | OSError):
                     self.failed.set_exception(error)
                     return
-                if self.on_closed is not None:
-                    self.on_closed(peer, str(error))
+                if self.on_unreachable is not None:
+                    self.on_unreachable(peer, str(error))
                 self.feed(PeerDown(peer))
         elif not task.cancelled():
             task.exception()  # seen
