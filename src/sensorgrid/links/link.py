@@ -266,6 +266,8 @@ class End(picows.WSListener):
         kind = frame.msg_type
         if kind == picows.WSMsgType.CLOSE:
             self._farewell(frame)
+        elif transport.is_close_frame_sent:  # picows found nonsense, and would go on to deliver it
+            self._end()
         elif not self.open or kind == picows.WSMsgType.PONG:
             pass
         elif frame.rsv1 or frame.rsv2 or frame.rsv3:
