@@ -11,6 +11,7 @@ nothing is lost.
 
 import sys
 from collections.abc import Mapping
+from functools import cache
 from typing import Any
 
 import numba
@@ -194,6 +195,16 @@ class Sending:
         if self._shared is None or self._shared[0] != share:
             self._shared = (share, fan._frame[:length].tobytes())
         return peer, memoryview(self._shared[1])[sent:] if sent else self._shared[1]
+
+
+@cache
+def prepare() -> None:
+    """Compile the loop, or load what was compiled: better when nobody is there yet than when the first block is."""
+    numbers, letters = np.zeros((0, 8), np.int64), np.zeros((0, 0), np.uint8)
+    _spread(
+        0, 4, 0, numbers, letters, np.zeros(1, np.int64), numbers[:, 0].copy(), SLOTS.ready,
+        np.zeros(0, np.uint8), np.zeros(4, np.int64),
+    )  # fmt: skip
 
 
 def frame_header(size: int) -> bytes:
