@@ -15,7 +15,8 @@ from collections.abc import Callable
 from typing import Protocol, TypeAlias
 
 from sensorgrid.links import wire
-from sensorgrid.links.link import Link, LinkError, dial
+from sensorgrid.links.fan import SLOTS, Fan, fits
+from sensorgrid.links.link import End, Link, LinkError, dial
 from sensorgrid.links.packing import pack, unpack
 from sensorgrid.model.block import Slab
 from sensorgrid.model.errors import SensorGridError
@@ -32,8 +33,10 @@ from sensorgrid.overlay.events import (
     PeerUp,
     Received,
     Send,
+    Spread,
     Woke,
 )
+from sensorgrid.overlay.forwarding import Plan, Share
 from sensorgrid.overlay.messages import Feed
 
 WAITING_BYTES_MAX = 16 << 20
@@ -210,6 +213,8 @@ class Driver:
         for effect in effects:
             if type(effect) is Send:
                 self._send(effect.peer, effect.message, bodies)
+            elif type(effect) is Spread:
+                self._spread(effect)
             elif type(effect) is Connect:
                 self._connect(effect.peer)
             elif type(effect) is Disconnect:
@@ -309,6 +314,56 @@ class Driver:
         link.send(head, body)
         if link.waiting > self._waiting_bytes_max:
             self.loop.call_soon(self._too_slow, peer, connection)
+
+    def _spread(self, effect: Spread) -> None:
+        """A block for many: those whose links allow it are served in one go."""
+        self._flush()
+        plan, tick, slab = effect.plan, effect.tick, effect.slab
+        if not fits(slab):
+            for share in plan.shares:
+                self._share(share, share.peers, tick, slab)
+            return
+        fan: Fan | None = plan.memo
+        if fan is None or fan.epoch != SLOTS.epoch:
+            fan = plan.memo = Fan(plan, self._places(plan))
+        sending = fan.send(tick, slab.values)
+        while (rest := sending.step()) is not None:
+            self._send_frame(*rest)
+        for cut, peers in fan.others:
+            frame = cut.frame(tick, slab.values)
+            for peer in peers:
+                self._send_frame(peer, frame)
+        for share, peers in fan.odd:
+            self._share(share, peers, tick, slab)
+
+    def _places(self, plan: Plan) -> dict[PeerId, int | None]:
+        """Receivers to which frames may be sent; those with a slot, even past their links."""
+        places: dict[PeerId, int | None] = {}
+        for share in plan.shares:
+            for peer in share.peers:
+                connection = self.peers.get(peer)
+                if connection is not None and not connection.packs:
+                    link = connection.link
+                    if isinstance(link, End) and link.accepted:
+                        places[peer] = link.place
+        return places
+
+    def _share(self, share: Share, peers: tuple[PeerId, ...], tick: int, slab: Slab) -> None:
+        """The same message to several."""
+        feed = share.feed(tick, slab)
+        bodies: dict[int, bytes] = {}
+        for peer in peers:
+            self._send(peer, feed, bodies)
+
+    def _send_frame(self, peer: PeerId, frame: bytes | memoryview) -> None:
+        connection = self.peers.get(peer)
+        if connection is None:
+            return
+        link = connection.link
+        if isinstance(link, End):
+            link.send_frame(frame)
+            if link.waits and link.waiting > self._waiting_bytes_max:
+                self.loop.call_soon(self._too_slow, peer, connection)
 
     def _flush(self) -> None:
         dirty, self._dirty = self._dirty, []
