@@ -11,10 +11,12 @@ from random import Random
 from typing import Any
 
 from sensorgrid.configuration.network import ERROR, Network
+from sensorgrid.index.decompose import points_in
 from sensorgrid.links import wire
 from sensorgrid.links.driver import Driver, Peer, Tap
 from sensorgrid.links.link import Listener, listen
 from sensorgrid.links.packing import can_pack
+from sensorgrid.model.box import Box
 from sensorgrid.model.ids import BROKERS_MAX, PeerId, is_broker
 from sensorgrid.overlay.broker import Broker
 from sensorgrid.overlay.events import Effect, Published, Recall, Recalled, Stopping
@@ -97,6 +99,8 @@ class Host:
         self.driver.on_unreachable = self._unreachable
         self.driver.tap = self.tap
         server = None if tls is None else server_tls(tls.cert_file, tls.key_file)
+        # Compiled now, while nobody waits: the first wish would otherwise hold up everybody's greeting.
+        points_in(Box(0, 1, 0, 1), (1, 1, 1), [1], network.grid)
         self.listener = await listen(address.host, address.port, self._enter, tls=server)
         self.log("listening", broker=self.me, url=address.url, regions=len(self._shapes))
         self.driver.feed(view_of(self.me, network.regions, network.grid, network.links_of(self.me)))
