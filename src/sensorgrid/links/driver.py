@@ -19,7 +19,7 @@ from sensorgrid.links.link import Link, LinkError, dial
 from sensorgrid.links.packing import pack, unpack
 from sensorgrid.model.block import Slab
 from sensorgrid.model.errors import SensorGridError
-from sensorgrid.model.ids import Instant, PeerId
+from sensorgrid.model.ids import Instant, PeerId, is_broker
 from sensorgrid.overlay import messages
 from sensorgrid.overlay.codec import CodecError, body_of, decode_all, head_of
 from sensorgrid.overlay.events import (
@@ -173,7 +173,11 @@ class Driver:
         self.on_closed: Callable[[PeerId, str], None] | None = None
         """told why a connection ended, for logs"""
         self.sent_bytes: dict[PeerId, int] = {}
-        """to brokers"""
+        """of all messages to each broker"""
+        self.values_bytes: dict[PeerId, int] = {}
+        """of values to each broker, before compression"""
+        self.clients_bytes = 0
+        """of values to clients, before compression"""
         self._hello = hello
         self._address_of = address_of
         self._on_effect = on_effect
@@ -285,6 +289,8 @@ class Driver:
                     self.loop.call_soon(self._flush)
                 self._dirty.append(connection)
             connection.small.append(head_of(message))
+            if is_broker(peer):
+                self.sent_bytes[peer] = self.sent_bytes.get(peer, 0) + len(connection.small[-1])
             return
         slabs: tuple[Slab, ...] = message.slabs
         body = bodies.get(id(slabs) + connection.packs)  # addresses are even
@@ -292,6 +298,12 @@ class Driver:
             body = pack(body_of(slabs)) if connection.packs else body_of(slabs)
             bodies[id(slabs) + connection.packs] = body
         head = head_of(message, connection.packs)
+        values_bytes = sum(slab.values.nbytes for slab in slabs)
+        if is_broker(peer):
+            self.values_bytes[peer] = self.values_bytes.get(peer, 0) + values_bytes
+            self.sent_bytes[peer] = self.sent_bytes.get(peer, 0) + len(head) + len(body)
+        else:
+            self.clients_bytes += values_bytes
         if connection.small:
             head = b"".join((*connection.small, head))
             connection.small.clear()
