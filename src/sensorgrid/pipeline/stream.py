@@ -10,6 +10,7 @@ and replaces the files of the first try. After an outage the clock catches up, a
 import json
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import pandas as pd
@@ -33,6 +34,7 @@ from sensorgrid.pipeline.stages import (
     outputs_of,
     pack,
     sum_up,
+    unacknowledged,
     unheard,
     write_outputs,
 )
@@ -182,7 +184,12 @@ class BatchWriter:
         if self._known is None:
             lake.drop_from(job.writer, batch)
             self._known = known_sensors(lake)
-        ledger, sensors = sum_up(write_outputs(outputs, job, batch))
+        if job.waiting is not None:
+            job = replace(job, behind=job.waiting.behind())
+        found = write_outputs(outputs, job, batch)
+        ledger, sensors = sum_up(found)
+        if job.waiting is not None:  # before Spark commits the batch, after which nobody else would remember
+            job.waiting.add(batch, unacknowledged(found))
         fresh = unheard(sensors, self._known)
         if len(fresh):
             lake.write("sensors", fresh, (), job.writer, batch, 0)
