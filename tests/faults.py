@@ -20,16 +20,16 @@ def chunks(config: pytest.Config, file: int, files: int) -> list[range]:
 
 
 def play_all(seeds: range, watch: bool = False) -> list[Outcome]:
-    """Play schedules; a failure gives the seed and the one command that repeats it."""
-    outcomes = []
-    for seed in seeds:
-        outcome = play(seed, watch=watch)
-        if outcome.problems:
-            pytest.fail(
-                f"schedule {seed}: {', '.join(outcome.faults)}\n  "
-                + "\n  ".join(outcome.problems[:10])
-                + f"\nrepeat: pytest tests/simulator/test_schedules.py --schedule {seed}",
-                pytrace=False,
-            )
-        outcomes.append(outcome)
-    return outcomes
+    """Play schedules."""
+    return [play(seed, watch=watch) for seed in seeds]
+
+
+def failures(outcomes: list[Outcome]) -> str:
+    """What went wrong, by seed, and the one command that repeats it; empty if all is well."""
+    return "\n".join(
+        f"schedule {outcome.seed}: {', '.join(outcome.faults)}\n  "
+        + "\n  ".join(outcome.problems[:10])
+        + f"\nrepeat: pytest tests/simulator/test_schedules.py --schedule {outcome.seed}"
+        for outcome in outcomes
+        if outcome.problems
+    )

@@ -1,4 +1,4 @@
-"""Hands that play the other side: a receiver, a broker or a client alone, fed with hand-made messages.
+"""Hands that play the other side: a broker or a client alone, fed with hand-made messages.
 
 The grid is 16 × 16 points with one digit of resolution per axis. Its eight regions are the cells of three digits,
 000 to 111; each has 32 points, which are 64 per period of two ticks.
@@ -41,10 +41,10 @@ from sensorgrid.overlay.events import (
     Woke,
 )
 from sensorgrid.overlay.forwarding import wanted_of
-from sensorgrid.overlay.intake import Intake, Piece
+from sensorgrid.overlay.intake import Piece
 from sensorgrid.overlay.invariants import broken
 from sensorgrid.overlay.messages import Clip, Feed, Grant, Leave, Message, Offer, Refuse, Want
-from sensorgrid.overlay.policies.interface import Never, Policy
+from sensorgrid.overlay.policies.interface import Never, Policy, Proposal, Reactive, View
 from sensorgrid.overlay.session import Session
 from sensorgrid.overlay.settings import Settings
 from sensorgrid.simulator.checkers import truth_of
@@ -75,6 +75,9 @@ def client(number: int) -> PeerId:
     return PeerId(BROKERS_MAX + number)
 
 
+ANNA, BEN, CARL, DORA = (client(n) for n in range(4))
+
+
 def points(code: int, clip: Clip | None = None) -> int:
     """Points per period that a clip wants of a cell."""
     if clip is None:
@@ -96,162 +99,6 @@ def settings(**changes: Any) -> Settings:
         "backoff_max_s": 8.0, "alive_s": None, "news_s": 1.0, "idle_s": 1000.0,
     }  # fmt: skip
     return Settings(**(chosen | changes))
-
-
-class Receiver:
-    """A host that only writes down what its intake does."""
-
-    def __init__(self, me: int = 9, roams: bool = True, cuts: bool = True, **changes: Any) -> None:
-        self.me = PeerId(me)
-        self.roams = roams
-        self.cuts = cuts
-        self.intake = Intake(self, settings(**changes))
-        self.sent: list[tuple[PeerId, Want | Leave]] = []
-        self.sought: list[tuple[Piece, bool]] = []
-        self.ticks: list[tuple[int, int, int]] = []
-        """(cell, tick, revision) as handed to the host"""
-        self.moves: list[Piece] = []
-        self.gone: list[tuple[Piece, str]] = []
-        self.pieces: list[Piece] = []
-        """wanted at present"""
-
-    # -- what the intake calls
-
-    def send(self, peer: PeerId, message: Want | Leave) -> None:
-        self.sent.append((peer, message))
-
-    def locate(self, pieces: list[Piece], owner: bool) -> None:
-        self.sought += [(piece, owner) for piece in pieces]
-
-    def fed(self, piece: Piece, tick: int, revision: int, slabs: tuple[Slab, ...] | None) -> None:
-        self.ticks.append((piece.cell, tick, revision))
-
-    def skipped(self, piece: Piece, first: int, until: int) -> None:
-        self.ticks += [(piece.cell, tick, 0) for tick in range(first, until)]
-
-    def moved(self, piece: Piece) -> None:
-        self.moves.append(piece)
-
-    def lost(self, piece: Piece, reason: str) -> None:
-        self.gone.append((piece, reason))
-
-    def cut(self, piece: Piece, parts: list[int]) -> list[Piece] | None:
-        if not self.cuts:
-            return None
-        self.pieces.remove(piece)
-        new = []
-        for code in parts:
-            part = Piece(None, 0, code, points(code), piece.next, piece.clip, piece.until)
-            part.first, part.begin, part.revisions = piece.first, piece.begin, dict(piece.revisions)
-            part.tried, part.hints = piece.tried, piece.hints
-            self.intake.watch(part, piece.due)
-            new.append(part)
-        self.pieces += new
-        piece.due = None
-        return new
-
-    # -- what tests do
-
-    def want(self, digits: str, start: int = 0, clip: Clip | None = None) -> Piece:
-        """Want a cell, without asking anybody yet."""
-        piece = Piece(None, 0, cell(digits), points(cell(digits)), start, clip)
-        self.pieces.append(piece)
-        return piece
-
-    def fed_by(self, peer: int, digits: str, start: int = 0, path: tuple[int, ...] | None = None) -> Piece:
-        """Want a cell, and get it from a provider."""
-        piece = self.want(digits, start)
-        self.intake.ask([piece], PeerId(peer))
-        self.grant(peer, path or (0, peer))
-        assert piece.feed is not None
-        return piece
-
-    @property
-    def generation(self) -> int:
-        """Of what was asked for last."""
-        return max(m.generation for _, m in self.sent if isinstance(m, Want))
-
-    @property
-    def last(self) -> tuple[PeerId, Want | Leave]:
-        """What was said last, to whom."""
-        return self.sent[-1]
-
-    def asked(self) -> list[PeerId]:
-        """Who was asked, in order."""
-        return [peer for peer, message in self.sent if isinstance(message, Want)]
-
-    def left(self) -> list[tuple[PeerId, int]]:
-        """Whom it has left, under which generation."""
-        return [(peer, message.generation) for peer, message in self.sent if isinstance(message, Leave)]
-
-    def grant(
-        self, peer: int, path: tuple[int, ...] | None, generation: int | None = None, digits: str = ""
-    ) -> None:
-        """A provider says how its stream comes to it."""
-        number = self.generation if generation is None else generation
-        cells = [c for g, c in self.intake.sources.get(PeerId(peer), {}) if g == number]
-        chosen = (cell(digits),) if digits else tuple(cells)
-        self.intake.granted(
-            PeerId(peer), Grant(number, chosen, None if path is None else tuple(map(PeerId, path)))
-        )
-
-    def refuse(
-        self, peer: int, reason: str, *elsewhere: int, digits: str, generation: int | None = None
-    ) -> None:
-        """A provider does not feed a cell."""
-        number = self.generation if generation is None else generation
-        named = tuple(PeerId(p) for p in elsewhere)
-        self.intake.refused(PeerId(peer), Refuse(number, (cell(digits),), reason, named))
-
-    def redirect(self, peer: int, to: int, *items: tuple[str, str], generation: int | None = None) -> None:
-        """A provider sends parts of cells elsewhere."""
-        number = self.generation if generation is None else generation
-        codes = tuple((cell(whole), cell(part)) for whole, part in items)
-        self.intake.redirected(PeerId(peer), messages.Redirect(number, codes, PeerId(to)))
-
-    def feed(
-        self, peer: int, digits: str, tick: int, revision: int = 0, generation: int | None = None
-    ) -> None:
-        """A provider sends a tick."""
-        number = self.generation if generation is None else generation
-        self.intake.received(PeerId(peer), Feed(number, cell(digits), tick, revision, ()))
-
-    def wait(self, seconds: float) -> None:
-        """Time passes, and whatever is due happens when it is due."""
-        until, rings = self.intake.now + seconds, 0
-        while (due := self.intake.next_wakeup()) is not None and due <= until:
-            rings += 1
-            assert rings < 10_000, f"the timer rings for ever, at {due}"
-            self.intake.now = max(self.intake.now, due)
-            self.intake.woke()
-        self.intake.now = until
-
-    def check(self) -> None:
-        """What must hold of an intake whatever came: every source leads to its piece, and the other way round."""
-        listed = [
-            (peer, generation, code, piece)
-            for peer, known in self.intake.sources.items()
-            for (generation, code), piece in known.items()
-        ]
-        held = [
-            (s.peer, s.generation, s.cell, piece)
-            for piece in self.pieces
-            for s in (piece.feed, piece.trial)
-            if s is not None
-        ]
-        assert sorted(map(_named, listed)) == sorted(map(_named, held))
-        assert all(self.intake.sources.values()), "a provider is listed without a piece"
-        cells = [piece.cell for piece in self.pieces]
-        assert not any(contains(a, b) for i, a in enumerate(cells) for j, b in enumerate(cells) if i != j)
-        for piece in self.pieces:
-            assert piece.feed is None or piece.feed.path is None or self.me not in piece.feed.path
-            waits = piece.trial is not None or piece.feed is None or piece.feed.path is None
-            lost = any(piece is p for p, _ in self.gone) and piece.feed is None and piece.trial is None
-            assert not waits or piece.due is not None or lost, f"{piece} waits for nothing"
-
-
-def _named(item: tuple[PeerId, int, int, Piece]) -> tuple[int, int, int, int]:
-    return (*item[:3], id(item[3]))
 
 
 class Hands:
@@ -312,6 +159,25 @@ def dialled(effects: Iterable[Effect]) -> list[PeerId]:
 def closed(effects: Iterable[Effect]) -> list[PeerId]:
     """Connections that somebody closes."""
     return [e.peer for e in effects if isinstance(e, Disconnect)]
+
+
+def ticks(feeds: Iterable[Feed]) -> list[int]:
+    """Of blocks, in the order in which they came."""
+    return [f.tick for f in feeds]
+
+
+class Once(Reactive):
+    """A policy that makes the proposals it was given, each once."""
+
+    name = "once"
+    gossips = False
+    forwards = False
+
+    def __init__(self, *proposals: Proposal) -> None:
+        self.left = list(proposals)
+
+    def propose(self, view: View) -> Proposal | None:
+        return self.left.pop(0) if self.left else None
 
 
 class LoneBroker(Hands):
@@ -493,14 +359,18 @@ class LoneClient(Hands):
         """The same without reasons."""
         return [status for status, _ in self.replies()]
 
-    def nothing_is_left(self) -> None:
-        """No trace of any query."""
+    def given(self) -> list[tuple[int, int, int, int]]:
+        """Every value that a user was given, by tick and place: what came twice is there twice."""
+        return sorted(points_given(delivered(self.log)))
+
+    def leftovers(self) -> list[str]:
+        """Where there is still a trace of a query."""
         session = self.actor
-        left = (session.queries, session.intake.sources, session.sleeping)
-        assert not any(left), left
-        if self.actor.settings.alive_s is not None:  # else it takes long until unused connections are closed
-            assert not session.links.up
-            assert not session.lookups
+        held: dict[str, Any] = {"queries": session.queries, "sleeping": session.sleeping}
+        held |= {"sources": session.intake.sources}
+        if session.settings.alive_s is not None:  # else it takes long until unused connections are closed
+            held |= {"connections": session.links.up, "lookups": session.lookups}
+        return [where for where, what in held.items() if what]
 
 
 def delivered(effects: Iterable[Effect]) -> list[Deliver]:
@@ -545,3 +415,27 @@ def nan_share(block: Feed | Deliver) -> float:
     """The share of blanks in a block."""
     held = [slab.values.ravel() for slab in block.slabs or ()]
     return float(np.isnan(np.concatenate(held)).mean()) if held else 0.0
+
+
+ONE = box_query(0, 0, 4, 8)
+"""all of region 000"""
+TWO = box_query(0, 0, 8, 8)
+"""regions 000 and 001, which is cell 00"""
+OWNERS = {"000": 1, "001": 2}
+
+
+def running(
+    ask: Query = TWO, owners: dict[str, int] = OWNERS, start: int = 0, until: int | None = None
+) -> LoneClient:
+    """A client with an admitted query."""
+    me = LoneClient()
+    me.locate(me.submit(ask, start, until), owners)
+    for peer in dict.fromkeys(owners.values()):
+        me.grant(peer)
+    assert me.statuses() == ["admitted"]
+    return me
+
+
+def wanted(effects: list[Effect]) -> list[int]:
+    """All cells that were asked for."""
+    return sorted(item[0] for want in sent(effects, Want) for item in want.items)

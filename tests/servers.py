@@ -43,6 +43,15 @@ def wait_for(condition: Callable[[], Any], what: str, deadline_s: float = 60) ->
     return got
 
 
+def still_runs(process: subprocess.Popen[Any], after_s: float) -> bool:
+    """Let a process run for a while; whether it has not ended."""
+    try:
+        process.wait(after_s)
+    except subprocess.TimeoutExpired:
+        return True
+    return False
+
+
 @contextmanager
 def running(*command: str, log: Path, port: int | None = None, **options: Any) -> Iterator[Process]:
     """A process; if it is a server, from when on it listens."""

@@ -5,7 +5,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -13,6 +12,7 @@ import pytest
 from sensorgrid.experiments import claims
 from sensorgrid.experiments.figures import draw
 from sensorgrid.experiments.multires import Case, ExperimentError, Sweep, joined, policy_of
+from servers import wait_for
 
 FIELDS = {
     "hotspot", "dims", "depth", "policy", "seed", "load", "load_bound", "replication_share", "replication_at_15",
@@ -146,16 +146,11 @@ def test_ctrl_c_ends_a_sweep_at_once_and_leaves_no_process_behind() -> None:
         stderr=subprocess.PIPE,
         start_new_session=True,
     )
-    deadline = time.monotonic() + 120
-    while len(_group(process.pid)) < 3:
-        assert time.monotonic() < deadline, "no worker was started"
-        time.sleep(0.2)
+    wait_for(lambda: len(_group(process.pid)) >= 3, "the workers", deadline_s=120)
 
     os.killpg(process.pid, signal.SIGINT)
     process.communicate(timeout=60)
-    while _group(process.pid):
-        assert time.monotonic() < deadline + 60, f"left behind: {_group(process.pid)}"
-        time.sleep(0.2)
+    wait_for(lambda: not _group(process.pid), "the last worker to end")
 
     assert process.returncode == 130
 

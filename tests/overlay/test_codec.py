@@ -1,6 +1,5 @@
 """Every message survives the wire, and nothing but a message comes out of it."""
 
-import contextlib
 import struct
 import typing
 
@@ -151,11 +150,21 @@ def test_a_frame_of_another_version_is_refused(message: messages.Any, version: i
             decode(bytes([version]) + whole[1:])
 
 
+def outcome(frame: bytes) -> type:
+    """The kind of message that a frame is, or the error that says that it is none."""
+    try:
+        return type(decode(frame))
+    except CodecError:
+        return CodecError
+
+
+OUTCOMES = {CodecError, *typing.get_args(messages.Any)}
+
+
 @given(st.binary(max_size=60))
 def test_garbage_is_a_codec_error_and_nothing_else(garbage: bytes) -> None:
     for damaged in (garbage, bytes([VERSION]) + garbage, struct.pack("<BI", 1, len(garbage)) + garbage):
-        with contextlib.suppress(CodecError):
-            decode(damaged)
+        assert outcome(damaged) in OUTCOMES
 
 
 @given(
@@ -168,11 +177,7 @@ def test_flipped_bits_are_a_codec_error_or_another_message(
     for place, bits in flips:
         damaged[place % len(damaged)] ^= bits
 
-    try:
-        found = decode(bytes(damaged))
-    except CodecError:
-        return
-    assert isinstance(found, messages.Message)
+    assert outcome(bytes(damaged)) in OUTCOMES
 
 
 wild = st.integers(-(1 << 63), (1 << 64) - 1)

@@ -1,12 +1,10 @@
-"""What a review found: peers that lie, ticks that come late or early, promises that lapse."""
+"""What is easily overlooked: peers that lie, ticks that come late or early, promises that lapse."""
 
-from hands import EVERYTHING, REGION, LoneBroker, cell, client, points, sent
+from hands import ANNA, BEN, CARL, EVERYTHING, REGION, LoneBroker, cell, points, sent
 from sensorgrid.model.ids import PeerId
 from sensorgrid.overlay.invariants import broken
 from sensorgrid.overlay.messages import Answer, Feed, Find, Grant, Moving, Offer, Refuse, Want
 from sensorgrid.overlay.policies.ours import Ours
-
-ANNA, BEN, CARL = (client(n) for n in range(3))
 
 
 def test_ticks_that_are_published_out_of_order_replace_the_gap_they_left() -> None:

@@ -14,7 +14,7 @@ from sensorgrid.index.decompose import decompose
 from sensorgrid.model.ids import PeerId, QueryId
 from sensorgrid.model.query import Query
 from sensorgrid.overlay.broker import Broker
-from sensorgrid.overlay.events import Received, Region, Send
+from sensorgrid.overlay.events import Received, Send
 from sensorgrid.overlay.geography import box_of
 from sensorgrid.overlay.mechanisms.replication import Move
 from sensorgrid.overlay.messages import Answer, Find, Found, Moving, Redirect, Want
@@ -53,9 +53,7 @@ class Paperworld(World):
     def __init__(self, policy: Callable[[], Policy], budget: float, depth: int = 8) -> None:
         super().__init__(GRID, seed=1)
         chosen = Settings(budget=int(budget * WORLD / 16), depth=depth, alive_s=None, news_change=0.01)
-        for number in range(16):
-            self.add_broker(PeerId(number), chosen, policy)
-        self.assign([Region(0, 16 + b, PeerId(b), 1) for b in range(16)])
+        self.add_brokers(16, chosen, policy)
         self.run(2.0)
         self.clients = [self.add_client(chosen, (PeerId(b),)) for b in range(16)]
         self.posed: list[tuple[PeerId, QueryId]] = []

@@ -31,7 +31,7 @@ from sensorgrid.pipeline.sources.landing import (
     run_landing,
 )
 from sensorgrid.pipeline.sources.landing_files import LandingFileError, LandingWriter
-from servers import Process, free_port, mosquitto, needs_mosquitto, running, wait_for
+from servers import Process, free_port, mosquitto, needs_mosquitto, running, still_runs, wait_for
 
 TALKATIVE = """
 import sys
@@ -129,7 +129,7 @@ def test_no_message_is_lost_when_the_daemon_is_killed_again_and_again(tmp_path: 
             with daemon(tmp_path, port, "sensors/#", roll_s=0.15) as process:
                 wait_for(lambda before=before: connections(tmp_path) > before, "a connection")
                 wait_for(lambda files=files: len(landing_files(tmp_path / "landing")) > files, "a file")
-                time.sleep(chance.uniform(0, 0.3))  # anywhere between two files
+                assert still_runs(process, after_s=chance.uniform(0, 0.3))  # anywhere between two files
                 process.send_signal(signal.SIGKILL)
                 process.wait(10)
     finally:
@@ -248,6 +248,8 @@ def test_a_server_that_goes_away_and_comes_back_is_found_again(tmp_path: Path) -
                 send("t", round_)
                 wait_for(lambda r=round_: r in {m["payload"] for m in landed(tmp_path / "landing")}, round_)
 
+    assert {m["payload"] for m in landed(tmp_path / "landing")} == {"first", "second"}
+
 
 class NarrowServer:
     """In place of a client: hands over messages as long as fewer than twenty wait for acknowledgement."""
@@ -264,7 +266,7 @@ class NarrowServer:
         elif not self.backlog and not self.waiting:
             self.stop.set()
         else:
-            time.sleep(wait_s)
+            self.stop.wait(wait_s)
         return 0
 
     def ack(self, mid: int, qos: int) -> None:

@@ -7,8 +7,8 @@ import random
 import signal
 import subprocess
 import sys
-import time
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -17,6 +17,7 @@ from sensorgrid.pipeline.lake import Lake
 from sensorgrid.pipeline.publish import LoopbackSink
 from sensorgrid.pipeline.settings import PipelineSettings, SyntheticSource, read_settings
 from sensorgrid.pipeline.sources.synthetic import SyntheticSettings
+from servers import still_runs, wait_for
 
 PROGRAM = Path(__file__).parent / "recovery_program.py"
 CONFIG = """
@@ -47,27 +48,25 @@ attributes = "air_temperature,wind_speed,wind_from_direction"
 """
 
 
-def start(config: Path, seconds: float, die_after: int = 0) -> subprocess.Popen[str]:
-    """A driver with its Java and Python workers in a process group of its own."""
-    return subprocess.Popen(
-        [sys.executable, str(PROGRAM), str(config), str(seconds), str(die_after)],
-        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True,
-    )  # fmt: skip
+@contextlib.contextmanager
+def driver(config: Path, seconds: float, die_after: int = 0) -> Iterator[subprocess.Popen[bytes]]:
+    """A driver with its Java and Python workers in a process group of its own, killed in the end."""
+    with printed(config).open("w") as out:
+        process = subprocess.Popen(
+            [sys.executable, str(PROGRAM), str(config), str(seconds), str(die_after)],
+            stdout=out, stderr=subprocess.STDOUT, start_new_session=True,
+        )  # fmt: skip
+    try:
+        yield process
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait(20)
 
 
-def kill_group(process: subprocess.Popen[str]) -> None:
-    with contextlib.suppress(ProcessLookupError):
-        os.killpg(process.pid, signal.SIGKILL)
-    process.communicate()
-
-
-def wait_for_batch(process: subprocess.Popen[str], deadline_s: float = 120) -> None:
-    """Until the driver has finished its first batch."""
-    assert process.stdout is not None
-    end = time.monotonic() + deadline_s
-    for line in process.stdout:
-        if line.startswith("batch") or time.monotonic() > end:
-            return
+def printed(config: Path) -> Path:
+    """What the last driver said."""
+    return config.with_suffix(".out")
 
 
 def test_after_kill_9_every_tick_and_region_is_there_once_per_revision(
@@ -80,23 +79,16 @@ def test_after_kill_9_every_tick_and_region_is_there_once_per_revision(
 
     for number in range(kills):
         if number % 2 == 0:  # written and published, not committed
-            process = start(config, 60, die_after=rng.randint(1, 3))
-            try:
-                process.communicate(timeout=150)
-            finally:
-                kill_group(process)
-            assert process.returncode == -signal.SIGKILL
+            with driver(config, 60, die_after=rng.randint(1, 3)) as process:
+                assert process.wait(150) == -signal.SIGKILL, printed(config).read_text()
         else:
-            process = start(config, 60)
-            wait_for_batch(process)
-            time.sleep(rng.uniform(0, 3))  # a random moment is the point here
-            kill_group(process)
-    last = start(config, 6)
-    try:
-        output, _ = last.communicate(timeout=180)
-    finally:
-        kill_group(last)
-    assert last.returncode == 0, output
+            with driver(config, 60) as process:
+                wait_for(
+                    lambda: "\nbatch" in "\n" + printed(config).read_text(), "the first batch", deadline_s=120
+                )
+                assert still_runs(process, after_s=rng.uniform(0, 3))  # a random moment is the point here
+    with driver(config, 6) as last:
+        assert last.wait(180) == 0, printed(config).read_text()
 
     check_lake(config)
 

@@ -5,7 +5,7 @@
 
 import pytest
 
-from faults import WATCHED, chunks, play_all
+from faults import WATCHED, chunks, failures, play_all
 from sensorgrid.simulator.schedules import FAULTS, Outcome
 
 played: list[Outcome] = []
@@ -20,7 +20,10 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 def test_every_query_gets_its_points_and_nothing_is_left_behind(
     seeds: range, request: pytest.FixtureRequest
 ) -> None:
-    played.extend(play_all(seeds, watch=request.config.getoption("--schedule") is not None))
+    outcomes = play_all(seeds, watch=request.config.getoption("--schedule") is not None)
+
+    assert not failures(outcomes), failures(outcomes)
+    played.extend(outcomes)
 
 
 def test_the_rules_hold_after_every_event(request: pytest.FixtureRequest) -> None:
@@ -28,7 +31,9 @@ def test_the_rules_hold_after_every_event(request: pytest.FixtureRequest) -> Non
         pytest.skip("one schedule alone is played")
     first = request.config.getoption("--schedules")
 
-    play_all(range(first, first + WATCHED), watch=True)
+    outcomes = play_all(range(first, first + WATCHED), watch=True)
+
+    assert not failures(outcomes), failures(outcomes)
 
 
 def test_half_of_the_faults_strike_while_two_levels_of_delegation_are_live() -> None:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from faults import chunks, play_all
+from faults import chunks, failures, play_all
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
@@ -11,4 +11,6 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 
 def test_every_query_gets_its_points_and_nothing_is_left_behind(seeds: range) -> None:
-    play_all(seeds)
+    outcomes = play_all(seeds)
+
+    assert not failures(outcomes), failures(outcomes)

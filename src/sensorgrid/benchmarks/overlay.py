@@ -19,7 +19,6 @@ from sensorgrid.model.errors import QueryError
 from sensorgrid.model.grid import Grid
 from sensorgrid.model.ids import PeerId, QueryId
 from sensorgrid.model.query import Query
-from sensorgrid.overlay.events import Region
 from sensorgrid.overlay.policies.ours import Ours
 from sensorgrid.overlay.settings import Settings
 from sensorgrid.simulator.checkers import brokers_of, leftovers
@@ -41,7 +40,7 @@ def run(live: int, turns: int, seed: int, say: Callable[[str], None]) -> list[Ro
     """The memory first, as what a process has had it keeps."""
     say(f"{live:,} live queries on {BROKERS} brokers")
     before = _memory()
-    world, clients = _world(_everywhere_grid(), BROKERS, 6, DEPTH, seed)
+    world, clients = _world(_everywhere_grid(), BROKERS, DEPTH, seed)
     spent = process_time()
     _fill(world, clients, _everywhere(world.grid, live, seed), say)
     seconds = process_time() - spent
@@ -65,9 +64,7 @@ def run(live: int, turns: int, seed: int, say: Callable[[str], None]) -> list[Ro
         for _ in range(ROUNDS):
             made = _everywhere_grid() if workload == "everywhere" else paper_grid(4)
             brokers = BROKERS if workload == "everywhere" else 16
-            world, clients = _world(
-                made, brokers, brokers.bit_length() - 1, DEPTH if brokers == BROKERS else 8, seed
-            )
+            world, clients = _world(made, brokers, DEPTH if brokers == BROKERS else 8, seed)
             asked = (
                 _everywhere(made, turns, seed)
                 if workload == "everywhere"
@@ -114,12 +111,10 @@ def _holds_a_point(query: Query, grid: Grid) -> bool:
     return True
 
 
-def _world(grid: Grid, brokers: int, digits: int, depth: int, seed: int) -> tuple[World, list[PeerId]]:
+def _world(grid: Grid, brokers: int, depth: int, seed: int) -> tuple[World, list[PeerId]]:
     world = World(grid, seed)
     settings = Settings(budget=1 << 60, depth=depth, alive_s=None, idle_s=1e9)
-    for number in range(brokers):
-        world.add_broker(PeerId(number), settings, lambda: Ours(True))
-    world.assign([Region(0, (1 << digits) + n, PeerId(n), 1) for n in range(brokers)])
+    world.add_brokers(brokers, settings, lambda: Ours(True))
     world.run(3.0)
     return world, [world.add_client(settings, (PeerId(number),)) for number in range(brokers)]
 

@@ -10,9 +10,8 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from sensorgrid import __version__
 from sensorgrid.cli import arguments
-from sensorgrid.cli.output import write
+from sensorgrid.cli.output import result_of, write
 
 app = typer.Typer(help="The papers' evaluations: table, figures, bounds.", no_args_is_help=True)
 console = Console()
@@ -21,6 +20,10 @@ errors = Console(stderr=True)
 Row = dict[str, Any]
 T = TypeVar("T")
 FAULT_SEEDS = "1-1000"
+JsonFile = Annotated[
+    Path | None,
+    typer.Option("--json", metavar="FILE", help="Also write the table here; - writes it instead."),
+]
 
 
 @app.callback()
@@ -30,10 +33,7 @@ def _experiments() -> None:
 
 @app.command("multires")
 def multires_command(
-    json_file: Annotated[
-        Path | None,
-        typer.Option("--json", metavar="FILE", help="Also write the table here; - writes it instead."),
-    ] = None,
+    json_file: JsonFile = None,
     quick: Annotated[
         bool, typer.Option("--quick", help="The large hot spot, 2 and 4 dimensions, depths 8 and 10.")
     ] = False,
@@ -92,8 +92,7 @@ def multires_command(
 
         rows = multires.joined(sweep(cases, spark, done))
     args = {"quick": quick, "seeds": seeds, "spark": spark} | {k: list(v) for k, v in narrowed.items() if v}
-    result = {"command": "experiment multires", "version": __version__, "args": args, "rows": rows}
-    if write(target, result):
+    if write(target, result_of("experiment multires", args=args, rows=rows)):
         _show(rows)
     if figures is not None:
         for path in draw(rows, figures):
@@ -102,10 +101,7 @@ def multires_command(
 
 @app.command("faults")
 def faults_command(
-    json_file: Annotated[
-        Path | None,
-        typer.Option("--json", metavar="FILE", help="Also write the table here; - writes it instead."),
-    ] = None,
+    json_file: JsonFile = None,
     quick: Annotated[bool, typer.Option("--quick", help="A hundred schedules.")] = False,
     seeds: Annotated[str, typer.Option(metavar="A[-B]", help="One schedule each.")] = FAULT_SEEDS,
     spark: Annotated[
@@ -130,12 +126,8 @@ def faults_command(
         task = progress.add_task("schedules, twenty at a time", total=len(cases))
         rows = faults.rows_of(sweep(cases, spark, lambda count, _: progress.update(task, completed=count)))
     found = faults.summary(rows)
-    result = {
-        "command": "experiment faults",
-        "version": __version__,
-        "args": {"quick": quick, "seeds": seeds},
-    }
-    if write(target, result | {"summary": found, "rows": rows}):
+    args = {"quick": quick, "seeds": seeds}
+    if write(target, result_of("experiment faults", args=args, summary=found, rows=rows)):
         wrong = len(found["failed"])
         verdict = f"{wrong:,} do not end as they should" if wrong else "all end as they should"
         console.print(f"{found['schedules']:,} schedules: {verdict}", highlight=False)
@@ -161,10 +153,7 @@ def faults_command(
 
 @app.command("moving")
 def moving_command(
-    json_file: Annotated[
-        Path | None,
-        typer.Option("--json", metavar="FILE", help="Also write the table here; - writes it instead."),
-    ] = None,
+    json_file: JsonFile = None,
     quick: Annotated[bool, typer.Option("--quick", help="One storm.")] = False,
     seeds: Annotated[str, typer.Option(metavar="A[-B]", help="Of the queries.")] = "1",
     storms: Annotated[int, typer.Option(min=1, help="So many storms of at most five days.")] = 10,
@@ -196,7 +185,7 @@ def moving_command(
 
         rows = sorted(sweep(cases, spark, done), key=lambda r: (r["track"], r["seed"], r["policy"]))
     args = {"quick": quick, "seeds": seeds, "storms": storms, "spark": spark}
-    if write(target, {"command": "experiment moving", "version": __version__, "args": args, "rows": rows}):
+    if write(target, result_of("experiment moving", args=args, rows=rows)):
         table = Table(title="Clients that follow a storm", title_justify="left")
         for name in ("storm", "policy"):
             table.add_column(name)

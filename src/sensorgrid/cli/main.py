@@ -4,14 +4,14 @@ import os
 import sys
 from io import TextIOWrapper
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 from rich.console import Console
 
 from sensorgrid import __version__
 from sensorgrid.cli import arguments, bench, broker, experiment, explain, pipeline
-from sensorgrid.cli.output import write
+from sensorgrid.cli.output import result_of, write
 from sensorgrid.model.errors import SensorGridError
 from sensorgrid.model.grid import ATTRIBUTES
 
@@ -111,7 +111,7 @@ def explain_command(
     query = arguments.read_query(attribute, bbox, resolution, start, until)
     with errors.status("cutting the query into cells (the first time, compiling takes a few seconds)"):
         facts = explain.explanation(query, grid, depth)
-    if write(target, {"command": "explain", "version": __version__} | facts):
+    if write(target, result_of("explain", **facts)):
         explain.show(console, query, grid, facts)
 
 
@@ -134,9 +134,8 @@ def bench_index(
     with errors.status("compiling") as status:
         rows = [row | {"seed": s} for s in chosen for row in index.run(plan, s, rounds, status.update)]
     args = {"quick": quick, "seeds": seeds, "rounds": rounds}
-    result = {"command": "bench index", "version": __version__, "args": args}
-    result["machine"] = machine("numpy", "numba", "rtree")
-    if write(target, result | {"rows": rows}):
+    used = machine("numpy", "numba", "rtree")
+    if write(target, result_of("bench index", args=args, machine=used, rows=rows)):
         for s in chosen:
             bench.show_index(console, [row for row in rows if row["seed"] == s])
 
@@ -159,8 +158,8 @@ def bench_pipeline(
     sizes = pipeline.QUICK if quick else pipeline.FULL
     with errors.status("starting Spark") as status:
         rows = [row | {"seed": s} for s in chosen for row in pipeline.run(sizes, s, status.update)]
-    result = {"command": "bench pipeline", "version": __version__, "args": {"quick": quick, "seeds": seeds}}
-    if write(target, result | {"machine": machine("numpy", "scipy", "pyspark", "pandas"), "rows": rows}):
+    args, used = {"quick": quick, "seeds": seeds}, machine("numpy", "scipy", "pyspark", "pandas")
+    if write(target, result_of("bench pipeline", args=args, machine=used, rows=rows)):
         show_pipeline(console, rows)
 
 
@@ -187,10 +186,9 @@ def bench_gridding(
     target, chosen = arguments.read_target(json_file), arguments.read_seeds(seeds)
     with errors.status("reading the fields") as status:
         rows = [row | {"seed": s} for s in chosen for row in gridding.run(quick, s, status.update, data)]
-    result: dict[str, Any] = {"command": "bench gridding", "version": __version__}
-    result |= {"args": {"quick": quick, "seeds": seeds}, "machine": machine("numpy", "scipy")}
-    result["summary"] = gridding.summary(rows)
-    if write(target, result | {"rows": rows}):
+    args, used = {"quick": quick, "seeds": seeds}, machine("numpy", "scipy")
+    found = result_of("bench gridding", args=args, machine=used, summary=gridding.summary(rows), rows=rows)
+    if write(target, found):
         show_gridding(console, rows)
 
 
@@ -211,6 +209,6 @@ def bench_overlay(
     live, turns = (overlay.QUICK, overlay.TURNS_QUICK) if quick else (overlay.FULL, overlay.TURNS_FULL)
     with errors.status("compiling") as status:
         rows = [row | {"seed": s} for s in chosen for row in overlay.run(live, turns, s, status.update)]
-    result = {"command": "bench overlay", "version": __version__, "args": {"quick": quick, "seeds": seeds}}
-    if write(target, result | {"machine": machine("numpy", "numba", "msgspec"), "rows": rows}):
+    args, used = {"quick": quick, "seeds": seeds}, machine("numpy", "numba", "msgspec")
+    if write(target, result_of("bench overlay", args=args, machine=used, rows=rows)):
         bench.show_asked(console, "Queries in the simulator", overlay.summary(rows))

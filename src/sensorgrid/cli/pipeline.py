@@ -255,12 +255,9 @@ def _say(text: str) -> None:
 
 
 def _finish(command: str, outcome: Any, settings: Any, target: Path | None) -> None:
-    from sensorgrid import __version__
-    from sensorgrid.cli.output import write
+    from sensorgrid.cli.output import result_of, write
 
     facts = {
-        "command": command,
-        "version": __version__,
         **outcome.total.to_dict(),
         "batches": outcome.batches,
         "unbalanced": outcome.unbalanced,
@@ -270,7 +267,7 @@ def _finish(command: str, outcome: Any, settings: Any, target: Path | None) -> N
         "lake": settings.lake,
         "notes": outcome.notes,
     }
-    if write(target, facts):
+    if write(target, result_of(command, **facts)):
         console.print(_summary(outcome))
         console.print(f"lake: {settings.lake}", style="dim", highlight=False, soft_wrap=True)
     if outcome.unbalanced:

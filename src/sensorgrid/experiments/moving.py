@@ -16,7 +16,6 @@ from typing import Any
 from sensorgrid.experiments.multires import ExperimentError, connections, replication
 from sensorgrid.model.grid import ORDER_4D, Grid
 from sensorgrid.model.ids import PeerId, QueryId
-from sensorgrid.overlay.events import Region
 from sensorgrid.overlay.policies.anticipate import Anticipate
 from sensorgrid.overlay.policies.interface import Policy
 from sensorgrid.overlay.policies.ours import Ours
@@ -93,9 +92,7 @@ def _run(track: Track, case: Case) -> Row:
         idle_s=1e9,
         news_s=5.0,
     )
-    for number in range(BROKERS):
-        world.add_broker(PeerId(number), settings, lambda: policy_of(case.policy))
-    world.assign([Region(0, BROKERS + number, PeerId(number), 1) for number in range(BROKERS)])
+    world.add_brokers(BROKERS, settings, lambda: policy_of(case.policy))
     world.run(3.0)
     clients = [world.add_client(settings, (PeerId(number),)) for number in range(BROKERS)]
     rng = Random(f"{case.track} {case.seed}")

@@ -19,7 +19,6 @@ from sensorgrid.model.errors import SensorGridError
 from sensorgrid.model.grid import Grid
 from sensorgrid.model.ids import PeerId, QueryId
 from sensorgrid.model.query import Query
-from sensorgrid.overlay.events import Region
 from sensorgrid.overlay.policies.interface import Policy
 from sensorgrid.overlay.policies.ours import Ours
 from sensorgrid.overlay.policies.paper import Literal, Paper
@@ -147,10 +146,7 @@ def _bounds(case: Case) -> Row:
 def build(grid: Grid, depth: int, policy: str, seed: int) -> World:
     """Sixteen brokers that know their neighbours."""
     world = World(grid, seed)
-    settings = settings_of(grid, depth)
-    for number in range(BROKERS):
-        world.add_broker(PeerId(number), settings, lambda: policy_of(policy))
-    world.assign([Region(0, BROKERS + number, PeerId(number), 1) for number in range(BROKERS)])
+    world.add_brokers(BROKERS, settings_of(grid, depth), lambda: policy_of(policy))
     world.run(3.0)
     return world
 

@@ -12,7 +12,7 @@ again from the tick that it needs, nobody else notices, and memory stays bounded
 import asyncio
 import ssl
 from collections.abc import Callable
-from typing import Protocol
+from typing import Protocol, TypeAlias
 
 from sensorgrid.links import wire
 from sensorgrid.links.link import Link, LinkError, dial
@@ -44,6 +44,8 @@ DIAL_S = 5.0
 RETRY_S = (0.05, 0.1, 0.2, 0.4)
 """pauses between tries to reach a peer that refuses, as one does that is being restarted"""
 TOO_SLOW = 1013
+
+Tap: TypeAlias = Callable[[Instant, Event, list[Effect]], None]
 
 
 class Actor(Protocol):
@@ -168,7 +170,7 @@ class Driver:
         self.dialling: dict[PeerId, asyncio.Task[None]] = {}
         self.failed: asyncio.Future[None] = self.loop.create_future()
         """set when the actor has a bug: its state cannot be trusted any longer"""
-        self.tap: Callable[[Instant, Event, list[Effect]], None] | None = None
+        self.tap: Tap | None = None
         """sees all that happens, for records and tests"""
         self.on_closed: Callable[[PeerId, str], None] | None = None
         """told why a connection ended, for logs"""

@@ -25,9 +25,7 @@ def _outlets(outlets: Outlets) -> Iterator[str]:
     leaving = sum(e.size for e in entries if e.going is not None)
     if outlets.leaving != leaving:
         yield f"{outlets.leaving} points count as redirected, {leaving} are"
-    movable = sum(
-        e.size for e in entries if e.granted and e.going is None and e.clip is not None and not e.stays
-    )
+    movable = sum(e.size for e in entries if e.movable)
     counted = sum(load.points for by in outlets.loads.whole().values() for load in by.values())
     if movable != counted:
         yield f"loads sum up to {counted}, clients' entries to {movable}"

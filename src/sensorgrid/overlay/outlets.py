@@ -68,6 +68,16 @@ class Entry:
         """Whether its receiver is a broker that takes the whole cell."""
         return self.clip is None
 
+    @property
+    def sits(self) -> bool:
+        """Whether it is fed, could be fed by another broker, and is not on its way there."""
+        return self.granted and self.going is None and not self.stays
+
+    @property
+    def movable(self) -> bool:
+        """The same of a client's entry: those are what loads count and what a policy moves."""
+        return self.clip is not None and self.sits
+
 
 Tick = tuple[int, tuple[Slab, ...] | None]
 """revision and values; None: a gap"""
@@ -252,7 +262,7 @@ class Outlets:
             fed = self.fed.setdefault(entry.attribute, {}).setdefault(entry.cell, {})
             fed[entry.peer] = fed.get(entry.peer, 0) + 1
             self.fed_version += 1
-        if _can_move(entry):
+        if entry.movable:
             self.loads.add(entry)
 
     def remove(self, entry: Entry) -> Supply:
@@ -260,7 +270,7 @@ class Outlets:
         supply = entry.supply
         assert supply is not None, f"{entry} is not here"
         key = (entry.peer, entry.generation, entry.cell)
-        if _can_move(entry):
+        if entry.movable:
             self.loads.remove(entry)
         self.used -= entry.size
         self.freed = True
@@ -293,12 +303,12 @@ class Outlets:
         """An entry is fed from now on."""
         if not entry.granted:
             entry.granted = True
-            if _can_move(entry):
+            if entry.movable:
                 self.loads.add(entry)
 
     def send_off(self, entry: Entry, to: PeerId) -> None:
         """Its receiver is redirected."""
-        if _can_move(entry):
+        if entry.movable:
             self.loads.remove(entry)
         if entry.going is None:
             self.leaving += entry.size
@@ -309,7 +319,7 @@ class Outlets:
         if entry.supply is not None and entry.going is not None:
             entry.going = None
             self.leaving -= entry.size
-            if _can_move(entry):
+            if entry.movable:
                 self.loads.add(entry)
 
     def cut(self, entry: Entry, part: int) -> Entry:
@@ -350,8 +360,3 @@ class Outlets:
         for code, entries in self.at.get(attribute, {}).items():
             if contains(cell, code):
                 yield from entries.values()
-
-
-def _can_move(entry: Entry) -> bool:
-    """Whether an entry is a client's that is fed, could be fed by another broker, and is not on its way there."""
-    return entry.granted and entry.going is None and entry.clip is not None and not entry.stays

@@ -12,7 +12,7 @@ from typing import Any
 
 from sensorgrid.configuration.network import ERROR, Network
 from sensorgrid.links import wire
-from sensorgrid.links.driver import Driver, Peer
+from sensorgrid.links.driver import Driver, Peer, Tap
 from sensorgrid.links.link import Listener, listen
 from sensorgrid.links.packing import can_pack
 from sensorgrid.model.ids import BROKERS_MAX, PeerId, is_broker
@@ -49,10 +49,14 @@ def silent(event: str, **fields: Any) -> None:
 class Host:
     """One broker, listening."""
 
-    def __init__(self, network: Network, me: PeerId, *, software: str = "", log: Log = silent) -> None:
+    def __init__(
+        self, network: Network, me: PeerId, *, software: str = "", log: Log = silent, tap: Tap | None = None
+    ) -> None:
         self.network = network
         self.me = me
         self.log = log
+        self.tap = tap
+        """sees all that happens to the broker"""
         self.broker = Broker(
             me, network.grid, network.settings, POLICIES[network.options.policy](), Random(f"broker {me}")
         )
@@ -90,6 +94,7 @@ class Host:
         )
         self._began = self.driver.loop.time()
         self.driver.on_closed = self._closed
+        self.driver.tap = self.tap
         server = None if tls is None else server_tls(tls.cert_file, tls.key_file)
         self.listener = await listen(address.host, address.port, self._enter, tls=server)
         self.log("listening", broker=self.me, url=address.url, regions=len(self._shapes))

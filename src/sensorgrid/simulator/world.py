@@ -101,8 +101,7 @@ class World:
     >>> grid = Grid(shape=(64, 32), resolution_bits=(2, 2, 2), region_digits=1, tick=60)
     >>> settings = Settings(budget=4 * grid.points_per_period, depth=8)
     >>> world = World(grid, seed=1)
-    >>> brokers = [world.add_broker(PeerId(n), settings, lambda: Ours(True)) for n in (0, 1)]
-    >>> world.assign([Region(attribute=0, cell=0b10 + n, owner=PeerId(n), epoch=1) for n in (0, 1)])
+    >>> world.add_brokers(2, settings, lambda: Ours(True))
     >>> client = world.add_client(settings, entries=(PeerId(1),))
     >>> got = []
     >>> world.on_deliver = lambda who, block: got.append((block.tick, sum(s.points for s in block.slabs)))
@@ -167,6 +166,12 @@ class World:
         broker = make()
         self.nodes[me] = Node(broker)
         return broker
+
+    def add_brokers(self, count: int, settings: Settings, policy: Callable[[], Policy]) -> None:
+        """So many brokers, a power of two, that own an equal part of the first attribute each."""
+        for number in range(count):
+            self.add_broker(PeerId(number), settings, policy)
+        self.assign([Region(0, count + number, PeerId(number), 1) for number in range(count)])
 
     def add_client(self, settings: Settings, entries: tuple[PeerId, ...], roams: bool = True) -> PeerId:
         """A client that knows some brokers."""

@@ -172,15 +172,15 @@ class Replication:
         if proposal.passes:
             supply = outlets.supplies.get(proposal.attribute, {}).get(cell)
             entries = [] if supply is None else list(supply.entries.values())
-            ready = all(e.granted and e.going is None and not e.stays for e in entries)
+            ready = all(e.sits for e in entries)
             return [(e, e.size) for e in entries] if ready else []
         found = [
             (e, e.size)
             for e in outlets.inside(proposal.attribute, cell)
-            if _sits(e, brokers) and e.peer != proposal.target
+            if e.sits and (brokers or not e.of_broker) and e.peer != proposal.target
         ]
         if proposal.cuts:
-            larger = [e for code in prefixes(cell >> 1) for e in at.get(code, {}).values() if _sits(e)]
+            larger = [e for code in prefixes(cell >> 1) for e in at.get(code, {}).values() if e.movable]
             shares = ((e, outlets.loads.share(e, cell)) for e in larger)
             found += [(e, points) for e, points in shares if points]
         return found
@@ -320,7 +320,7 @@ class Replication:
         old = self.state.now - supply.since >= self.state.settings.age_min_s
         if not old or len(supply.entries) != 1 or supply.piece is None or supply.path is None:
             return False
-        return supply.piece.feed is not None and all(_sits(e, brokers=True) for e in supply.entries.values())
+        return supply.piece.feed is not None and all(e.sits for e in supply.entries.values())
 
     # -- time
 
@@ -375,8 +375,3 @@ class Replication:
             self._foresee()
         if self._retry_at is not None and self._retry_at <= now:
             self._retry_at = None
-
-
-def _sits(entry: Entry, brokers: bool = False) -> bool:
-    """Whether an entry is a client's (or also a broker's) that is fed, can move and is not on its way elsewhere."""
-    return entry.granted and (brokers or entry.clip is not None) and entry.going is None and not entry.stays

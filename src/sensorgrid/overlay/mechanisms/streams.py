@@ -1,5 +1,7 @@
 """Interest up, data down: entries are admitted, fed, moved and forgotten here.
 
+Who is let in is judged in `admission.py`, ticks go out through `feeding.py`; here is what follows from both.
+
 State: `outlets` (what receivers have from this broker) and `intake` (what it takes from others). A supply taken
 from elsewhere exists exactly as long as an entry needs it, so a cancelled query, a dead client and a relay that
 nobody needs all end the same way: the interest is gone, and with it the stream, all the way up.
@@ -8,26 +10,20 @@ nobody needs all end the same way: the interest is gone, and with it the stream,
 from collections.abc import Callable
 from typing import Any
 
-from sensorgrid.index.codes import beside, contains, prefixes
-from sensorgrid.index.decompose import points_in
+from sensorgrid.index.codes import beside, contains
 from sensorgrid.model.block import Slab
-from sensorgrid.model.box import Box
-from sensorgrid.model.errors import GridError
 from sensorgrid.model.ids import Instant, PeerId, is_broker
+from sensorgrid.overlay import admission, feeding
 from sensorgrid.overlay.events import Assigned, Published, Recall, Recalled, Region
 from sensorgrid.overlay.geography import box_of
 from sensorgrid.overlay.intake import Intake, Piece
 from sensorgrid.overlay.messages import NO_ROOM, Feed, Grant, Leave, Path, Redirect, Refuse, Want
-from sensorgrid.overlay.outlets import Entry, Supply, Tick
+from sensorgrid.overlay.outlets import Entry, Supply
 from sensorgrid.overlay.state import Reservation, State, Waiting
 
-GAP: Tick = (-1, None)
-"""what a ring holds for a tick that the owner lacks: data of any revision replace it"""
 EARLY_MAX = 10_000
 """blocks that may be published while the lake is being read"""
 STOPS = "the broker stops"
-ELSEWHERE_MAX = 4
-"""carriers that a refusal names"""
 
 
 class Streams:
@@ -61,11 +57,13 @@ class Streams:
             for cell, _, _ in want.items:
                 self._refuse(peer, want.generation, cell, STOPS)
             return
-        if not self._sensible(peer, want):
+        last = self._generations.get(peer, 0)
+        self._generations[peer] = max(last, want.generation)
+        if not admission.sensible(state, peer, want, again=want.generation <= last):
             for cell, _, _ in want.items:
                 self._refuse(peer, want.generation, cell, "not a wish that can be met")
             return
-        for (cell, claimed, start), size in zip(want.items, self._sizes(want), strict=True):
+        for (cell, claimed, start), size in zip(want.items, admission.sizes(state, want), strict=True):
             if size == 0 or size != claimed:
                 self._refuse(peer, want.generation, cell, f"{claimed} points claimed, {size} counted")
                 continue
@@ -76,22 +74,6 @@ class Streams:
                 continue
             if (peer, want.generation, cell) not in state.waiting:
                 self._admit(Waiting(peer, want, cell, size, start, state.now + state.settings.wait_s))
-
-    def _sensible(self, peer: PeerId, want: Want) -> bool:
-        """A known attribute, and cells that overlap neither each other nor others of their generation."""
-        if not 0 <= want.attribute < len(self.state.grid.attributes):
-            return False
-        last = self._generations.get(peer, 0)
-        cells = {cell for cell, _, _ in want.items}
-        self._generations[peer] = max(last, want.generation)
-        if len(cells) != len(want.items) or min(cells, default=1) < 1:
-            return False
-        known = set(cells)
-        if want.generation <= last:
-            known |= {cell for g, cell in self.state.outlets.entries.get(peer, ()) if g == want.generation}
-        if len(known) == 1:
-            return True
-        return not any(above in known for cell in sorted(known) for above in prefixes(cell >> 1))
 
     def left(self, peer: PeerId, message: Leave) -> None:
         """A receiver has enough."""
@@ -123,50 +105,48 @@ class Streams:
                 )
                 self._remove(entry)
 
-    def _sizes(self, want: Want) -> list[int]:
-        """Points of the entries, counted here: a budget cannot rest on what others claim."""
-        grid, digits = self.state.grid, self.state.digits
-        cells = [item[0] for item in want.items]
-        if any(not 0 < cell.bit_length() <= digits + 1 for cell in cells):
-            return [0] * len(cells)
-        if want.clip is None:
-            return [grid.points_per_period >> (cell.bit_length() - 1) for cell in cells]
-        try:
-            return points_in(Box(*want.clip.box), want.clip.limits, cells, grid)
-        except GridError:  # a box that the grid has not
-            return [0] * len(cells)
-
     def _admit(self, request: Waiting) -> None:
         """Accept a request, let it wait for room, or refuse it."""
         state, want, peer = self.state, request.want, request.peer
         outlets, attribute = state.outlets, want.attribute
         key = (peer, want.generation, request.cell)
         supply = outlets.supply_for(attribute, request.cell)
-        reservation = self._reservation(want, request.cell)
+        reservation = admission.reservation_for(state, want, request.cell)
         if (
             supply is None
-            and (reservation is None or self._owns_below(attribute, reservation.cell))
+            and (reservation is None or admission.owns_below(state, attribute, reservation.cell))
             and outlets.has_below(attribute, request.cell)
         ):
             here, missing = outlets.available(attribute, request.cell)
             self._refuse(peer, want.generation, request.cell, "cut", (), tuple(sorted(here + missing)))
             return
-        if supply is not None and self._too_old(supply, request.start):
+        if supply is not None and admission.too_old(supply, request.start):
             self._begin_earlier(supply, request.start)
-        if supply is not None and self._too_old(supply, request.start):
+        if supply is not None and admission.too_old(supply, request.start):
             if want.stays and supply.head is not None and self._reach_back(supply, request.start):
                 state.waiting[key] = request
             else:
                 self._refuse(peer, want.generation, request.cell, "too old")
             return
-        if not self._make_room(request, reservation):
+        room = admission.room_for(state, request, reservation)
+        if room is None:
             if want.clip is None or len(state.waiting) >= state.settings.waiting_max:
-                self._refuse(peer, want.generation, request.cell, NO_ROOM, self._elsewhere(request))
+                elsewhere = admission.elsewhere(state, request)
+                self._refuse(peer, want.generation, request.cell, NO_ROOM, elsewhere)
             else:
                 state.waiting[key] = request
             return
+        for victim in room.yields:
+            state.counters.evictions += 1
+            self._refuse(victim.peer, victim.generation, victim.cell, "moved", room.to)
+            self._remove(victim, keep=True)
+        self._accept(request, supply, reservation)
+
+    def _accept(self, request: Waiting, supply: Supply | None, reservation: Reservation | None) -> None:
+        """There is room: owe the entry, and feed it if there is something to feed it from."""
+        state, outlets, want = self.state, self.state.outlets, request.want
         if supply is None:
-            supply = self._take(attribute, request, want.via, reservation)
+            supply = self._take(want.attribute, request, want.via, reservation)
         if reservation is not None:
             took = min(reservation.left, request.size)
             reservation.left -= took
@@ -174,88 +154,19 @@ class Streams:
             if not reservation.left:
                 del state.reservations[reservation.peer, reservation.number]
         entry = Entry(
-            peer, want.generation, attribute, request.cell, request.size, request.start, want.clip, want.until
+            request.peer,
+            want.generation,
+            want.attribute,
+            request.cell,
+            request.size,
+            request.start,
+            want.clip,
+            want.until,
         )
         entry.stays = want.stays
         outlets.add(entry, supply)
         if supply.path is not None:
             self._start(entry, supply)
-
-    def _too_old(self, supply: Supply, start: int) -> bool:
-        """A relay never rewinds a shared stream (rule 7); an owner names what it lacks as a gap."""
-        return not supply.owned and supply.start is not None and start < supply.start
-
-    def _reservation(self, want: Want, cell: int) -> Reservation | None:
-        if want.via is None:
-            return None
-        matching = [
-            reservation
-            for reservation in self.state.reservations.values()
-            if reservation.peer == want.via
-            and reservation.attribute == want.attribute
-            and contains(reservation.cell, cell)
-        ]
-        return max(matching, key=lambda r: r.left, default=None)
-
-    def _make_room(self, request: Waiting, reservation: Reservation | None) -> bool:
-        """Whether the request fits; a broker's may take the slots of receivers that move to it (rule 10)."""
-        outlets = self.state.outlets
-        room = outlets.free + (0 if reservation is None else min(reservation.left, request.size))
-        missing = request.size - room
-        if missing <= 0:
-            return True
-        elsewhere: tuple[PeerId, ...] = (request.peer,)
-        if reservation is not None and reservation.source == self.me:
-            # A relay hands its receivers back, and its own stream of the cell is no longer needed.
-            victims = outlets.streams_to(reservation.peer, reservation.attribute, reservation.cell)
-            elsewhere = ()
-            if sum(entry.size for entry in victims) < missing:
-                return False
-        elif is_broker(request.peer):
-            victims = self._victims(request, missing)
-        else:
-            return False
-        for entry in victims:
-            self.state.counters.evictions += 1
-            self._refuse(entry.peer, entry.generation, entry.cell, "moved", elsewhere)
-            self._remove(entry, keep=True)
-        return bool(victims)
-
-    def _victims(self, request: Waiting, missing: int) -> list[Entry]:
-        """Receivers of the cell who can take it from the asking broker instead: those already on their way
-        there, then the relay that sent it here, then the largest clients.
-
-        Other brokers keep their slots: two that want the same would push each other out for ever.
-        """
-        attribute, peer, via = request.want.attribute, request.peer, request.want.via
-        inside = [
-            e
-            for e in self.state.outlets.inside(attribute, request.cell)
-            if e.peer != peer and not e.stays and (not e.of_broker or e.going == peer or e.peer == via)
-        ]
-        inside.sort(key=lambda e: (e.going != peer, e.peer != via, -e.size, e.peer, e.generation, e.cell))
-        chosen, freed = [], 0
-        for entry in inside:
-            if freed >= missing:
-                break
-            chosen.append(entry)
-            freed += entry.size
-        return chosen if freed >= missing else []
-
-    def _elsewhere(self, request: Waiting) -> tuple[PeerId, ...]:
-        """Brokers that carry the cell: those it is passed on to, most room first, then those it comes from.
-
-        Without the second kind a full relay in front of an owner with room would shut its receivers out.
-        """
-        outlets, free, attribute = self.state.outlets, self.state.free_of, request.want.attribute
-        carriers = sorted(
-            self.state.carriers_of(attribute, request.cell),
-            key=lambda peer: (-free.get(peer, (0, 0))[1], peer),
-        )
-        supply = outlets.supply_for(attribute, request.cell)
-        path = () if supply is None or supply.path is None else supply.path[-2::-1]
-        named = dict.fromkeys((*carriers[:ELSEWHERE_MAX], *path))
-        return tuple(peer for peer in named if peer != request.peer)
 
     # -- supplies
 
@@ -265,7 +176,7 @@ class Streams:
         """Take a cell from another broker: the whole delegated one where this is a delegation."""
         state = self.state
         cell = request.cell
-        if reservation is not None and not self._owns_below(attribute, reservation.cell):
+        if reservation is not None and not admission.owns_below(state, attribute, reservation.cell):
             cell = reservation.cell
         absorbed = self._absorb(attribute, cell)
         supply = Supply(attribute, cell, state.now)
@@ -288,12 +199,6 @@ class Streams:
             state.outlets.add(entry, supply)
             self._grant(entry, None)
         return supply
-
-    def _owns_below(self, attribute: int, cell: int) -> bool:
-        return any(
-            s.owned and contains(cell, s.cell)
-            for s in self.state.outlets.supplies.get(attribute, {}).values()
-        )
 
     def _absorb(self, attribute: int, cell: int) -> list[Entry]:
         """Give up what this broker takes of a cell part by part; the entries of the parts."""
@@ -346,41 +251,15 @@ class Streams:
 
     def _start(self, entry: Entry, supply: Supply) -> None:
         """Say that an entry is fed, and send what it missed (rules 6 and 7)."""
-        if self._too_old(supply, entry.next):  # the ring went on while it waited for a path
+        if admission.too_old(supply, entry.next):  # the ring went on while it waited for a path
             self._refuse(entry.peer, entry.generation, entry.cell, "too old")
             self._remove(entry)
             return
         self.state.outlets.grant(entry)
         self._grant(entry, supply.path)
-        if supply.head is None:
-            return
-        if entry.next < supply.head:
+        if supply.head is not None and entry.next < supply.head:
             self.flush()  # first that it is fed, then with what
-        first = entry.next
-        end = supply.head if entry.until is None else min(supply.head, entry.until)
-        if supply.owned and supply.start is not None:
-            self._gap(entry, supply.start)
-            first = entry.next
-        late = self.state.settings.lateness_ticks
-        for tick in range(first - late, end):
-            held = supply.ring.get(tick)
-            if held is not None and (tick == entry.next or (tick < first and held[0] > 0)):
-                self._send(entry, tick, max(held[0], 0), self._part(entry, held[1], tick))
-                if tick == entry.next:
-                    entry.next += 1
-
-    def _gap(self, entry: Entry, until: int) -> None:
-        """Name what an owner lacks of the ticks before `until`."""
-        until = until if entry.until is None else min(until, entry.until)
-        if entry.next < until:
-            self._send(entry, entry.next, 0, None, until)
-            entry.next = until
-
-    def _part(self, entry: Entry, slabs: tuple[Slab, ...] | None, tick: int) -> tuple[Slab, ...] | None:
-        assert entry.supply is not None
-        part, hidden = entry.supply.table.rows[entry.cell, entry.clip].part(self.state.grid, slabs, tick)
-        self.state.counters.masked_points += hidden
-        return part
+        feeding.catch_up(self.state, entry, supply)
 
     # -- data come by
 
@@ -389,7 +268,7 @@ class Streams:
         supply = piece.owner
         assert isinstance(supply, Supply)
         if piece is not supply.past:
-            self._forward(supply, tick, revision, slabs)
+            feeding.forward(self.state, supply, tick, revision, slabs)
             return
         supply.ring.setdefault(tick, (revision, slabs))
         self._reached_back(supply, piece)
@@ -406,20 +285,11 @@ class Streams:
         supply = piece.owner
         assert isinstance(supply, Supply)
         if piece is not supply.past:
-            self._skip(supply, until)
+            feeding.skip(self.state, supply, until)
             return
         for tick in range(max(first, until - self.state.settings.ring_ticks), until):
-            supply.ring.setdefault(tick, GAP)
+            supply.ring.setdefault(tick, feeding.GAP)
         self._reached_back(supply, piece)
-
-    def _skip(self, supply: Supply, until: int) -> None:
-        """Name a gap to all receivers, in one message each."""
-        first = until if supply.head is None else supply.head
-        ring_ticks = self.state.settings.ring_ticks
-        for tick in range(max(first, until - ring_ticks), until):
-            supply.keep(tick, *GAP, ring_ticks)
-        for entry in [e for e in supply.entries.values() if e.granted]:
-            self._gap(entry, until)
 
     def published(self, event: Published) -> None:
         """A tick from the pipeline, for a region of this broker; each (tick, revision) counts once."""
@@ -436,38 +306,14 @@ class Streams:
         if supply.head is not None and event.tick < supply.head and held is None:
             return  # older than the ring
         if supply.head is None or event.tick > supply.head:
-            self._skip(supply, event.tick)
-        self._forward(supply, event.tick, event.revision, self._slabs(event.cell, event))
+            feeding.skip(self.state, supply, event.tick)
+        feeding.forward(self.state, supply, event.tick, event.revision, self._slabs(event.cell, event))
 
     def _slabs(self, cell: int, event: Published) -> tuple[Slab, ...] | None:
         if event.values is None:
             return None
         box = box_of(self.state.grid, cell)
         return (Slab((box.y0, box.y1, 1), (box.x0, box.x1, 1), event.values),)
-
-    def _forward(self, supply: Supply, tick: int, revision: int, slabs: tuple[Slab, ...] | None) -> None:
-        """Look a block up once, cut each row once, send the same slabs to all entries of a row."""
-        before = supply.ring.get(tick)
-        replaces = revision > 0 or (before is not None and before[0] < 0)
-        supply.keep(tick, revision, slabs, self.state.settings.ring_ticks)
-        for row in supply.table.rows.values():
-            part, hidden = row.part(self.state.grid, slabs, tick)
-            for entry in row.entries:
-                if not entry.granted or (entry.until is not None and tick >= entry.until):
-                    continue
-                if entry.next == tick:
-                    entry.next += 1
-                elif entry.next < tick or not replaces:
-                    continue
-                self.state.counters.masked_points += hidden
-                self._send(entry, tick, revision, part)
-
-    def _send(
-        self, entry: Entry, tick: int, revision: int, slabs: tuple[Slab, ...] | None, until: int = 0
-    ) -> None:
-        if slabs is not None:
-            self.state.counters.sent_points += sum(slab.points for slab in slabs)
-        self.state.send(entry.peer, Feed(entry.generation, entry.cell, tick, revision, slabs, until))
 
     # -- providers change
 
@@ -504,7 +350,7 @@ class Streams:
             self._forget_past(supply)
             for key, request in list(self.state.waiting.items()):
                 here = request.want.attribute == supply.attribute and contains(supply.cell, request.cell)
-                if here and self._too_old(supply, request.start):
+                if here and admission.too_old(supply, request.start):
                     del self.state.waiting[key]
                     why = NO_ROOM if reason == NO_ROOM else "too old"
                     self._refuse(request.peer, request.want.generation, request.cell, why)
@@ -599,7 +445,8 @@ class Streams:
         if state.outlets.freed:
             state.outlets.freed = False
             for key, request in list(state.waiting.items()):
-                if request.size <= state.outlets.free or self._reservation(request.want, request.cell):
+                fits = request.size <= state.outlets.free
+                if fits or admission.reservation_for(state, request.want, request.cell):
                     del state.waiting[key]
                     self._admit(request)
                     busy = True
@@ -663,6 +510,5 @@ class Streams:
         for key, request in list(self.state.waiting.items()):
             if request.due <= self.state.now:
                 del self.state.waiting[key]
-                self._refuse(
-                    request.peer, request.want.generation, request.cell, NO_ROOM, self._elsewhere(request)
-                )
+                elsewhere = admission.elsewhere(self.state, request)
+                self._refuse(request.peer, request.want.generation, request.cell, NO_ROOM, elsewhere)

@@ -1,0 +1,82 @@
+"""Ticks down to receivers: every entry in tick order, revisions behind it, gaps by name (rules 6 and 7).
+
+The half of a stream that never says no: who is fed is settled elsewhere (`admission.py`, `mechanisms/streams.py`),
+here a supply's ring and its entries are all that counts. It is what a broker does most of its time.
+"""
+
+from sensorgrid.model.block import Slab
+from sensorgrid.overlay.messages import Feed
+from sensorgrid.overlay.outlets import Entry, Supply, Tick
+from sensorgrid.overlay.state import State
+
+GAP: Tick = (-1, None)
+"""what a ring holds for a tick that the owner lacks: data of any revision replace it"""
+
+
+def forward(state: State, supply: Supply, tick: int, revision: int, slabs: tuple[Slab, ...] | None) -> None:
+    """Look a block up once, cut each row once, send the same slabs to all entries of a row."""
+    before = supply.ring.get(tick)
+    replaces = revision > 0 or (before is not None and before[0] < 0)
+    supply.keep(tick, revision, slabs, state.settings.ring_ticks)
+    for row in supply.table.rows.values():
+        part, hidden = row.part(state.grid, slabs, tick)
+        for entry in row.entries:
+            if not entry.granted or (entry.until is not None and tick >= entry.until):
+                continue
+            if entry.next == tick:
+                entry.next += 1
+            elif entry.next < tick or not replaces:
+                continue
+            state.counters.masked_points += hidden
+            _send(state, entry, tick, revision, part)
+
+
+def skip(state: State, supply: Supply, until: int) -> None:
+    """Name a gap to all receivers, in one message each."""
+    first = until if supply.head is None else supply.head
+    ring_ticks = state.settings.ring_ticks
+    for tick in range(max(first, until - ring_ticks), until):
+        supply.keep(tick, *GAP, ring_ticks)
+    for entry in [e for e in supply.entries.values() if e.granted]:
+        _gap(state, entry, until)
+
+
+def catch_up(state: State, entry: Entry, supply: Supply) -> None:
+    """Send a new entry what it missed, and before it the revised ticks just before its own."""
+    if supply.head is None:
+        return
+    first = entry.next
+    end = supply.head if entry.until is None else min(supply.head, entry.until)
+    if supply.owned and supply.start is not None:
+        _gap(state, entry, supply.start)
+        first = entry.next
+    for tick in range(first - state.settings.lateness_ticks, end):
+        held = supply.ring.get(tick)
+        if held is not None and (tick == entry.next or (tick < first and held[0] > 0)):
+            _send(state, entry, tick, max(held[0], 0), _part(state, entry, supply, held[1], tick))
+            if tick == entry.next:
+                entry.next += 1
+
+
+def _gap(state: State, entry: Entry, until: int) -> None:
+    """Name what an owner lacks of the ticks before `until`."""
+    until = until if entry.until is None else min(until, entry.until)
+    if entry.next < until:
+        _send(state, entry, entry.next, 0, None, until)
+        entry.next = until
+
+
+def _part(
+    state: State, entry: Entry, supply: Supply, slabs: tuple[Slab, ...] | None, tick: int
+) -> tuple[Slab, ...] | None:
+    part, hidden = supply.table.rows[entry.cell, entry.clip].part(state.grid, slabs, tick)
+    state.counters.masked_points += hidden
+    return part
+
+
+def _send(
+    state: State, entry: Entry, tick: int, revision: int, slabs: tuple[Slab, ...] | None, until: int = 0
+) -> None:
+    if slabs is not None:
+        state.counters.sent_points += sum(slab.points for slab in slabs)
+    state.send(entry.peer, Feed(entry.generation, entry.cell, tick, revision, slabs, until))
