@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from sensorgrid.model.block import Slab
 from sensorgrid.overlay import messages
-from sensorgrid.overlay.codec import VERSION, CodecError, decode, encode
+from sensorgrid.overlay.codec import VERSION, CodecError, body_of, decode, decode_all, encode, head_of
 from sensorgrid.overlay.messages import Clip, Feed, Leave
 
 numbers = st.integers(0, 1 << 62)
@@ -221,3 +221,27 @@ def test_what_makes_no_sense_is_refused_before_anybody_acts_on_it(header: object
 def test_what_was_added_behind_a_known_message_is_ignored() -> None:
     """Structs as arrays may grow at their end: an older broker reads what it knows."""
     assert decode(frame(["Leave", 3, [5, 6], "more"])) == Leave(3, (5, 6))
+
+
+@given(st.lists(plain, min_size=1, max_size=5), st.none() | feeds)
+def test_messages_that_follow_each_other_come_out_in_order(
+    several: list[messages.Any], last: Feed | None
+) -> None:
+    together = [*several] if last is None else [*several, last]
+    frame = b"".join(map(encode, together))
+
+    found = decode_all(frame)
+
+    assert [encode(m) for m in found] == [encode(m) for m in together]
+
+
+@given(feeds.filter(lambda feed: feed.slabs))
+def test_compressed_values_come_out_as_they_went_in(feed: Feed) -> None:
+    assert feed.slabs is not None
+    frame = head_of(feed, packed=True) + body_of(feed.slabs)[::-1]
+
+    (found,) = decode_all(frame, unpack=lambda data: data[::-1])
+
+    assert encode(found) == encode(feed)
+    with pytest.raises(CodecError, match="found version 129"):
+        decode_all(frame)

@@ -109,7 +109,7 @@ def decode_all(frame: bytes, unpack: Callable[[bytes], bytes] | None = None) -> 
         if end - at < _PREFIX.size:
             raise CodecError(f"frame: found {end - at} bytes, expected at least {_PREFIX.size}")
         version, length = _PREFIX.unpack_from(frame, at)
-        if version & ~PACKED != VERSION:
+        if version & ~PACKED != VERSION or (version & PACKED and unpack is None):
             raise CodecError(f"frame: found version {version}, expected {VERSION}")
         start = at + _PREFIX.size
         at = start + length
@@ -122,9 +122,7 @@ def decode_all(frame: bytes, unpack: Callable[[bytes], bytes] | None = None) -> 
             continue
         slabs: tuple[Slab, ...] | None = None if header.slabs is None else ()
         if header.slabs:
-            if version & PACKED:
-                if unpack is None:
-                    raise CodecError("frame: found compressed values, expected plain ones")
+            if version & PACKED and unpack is not None:
                 slabs = _slabs(unpack(frame[at:]), 0, header.slabs)
             else:
                 slabs = _slabs(frame, at, header.slabs)
