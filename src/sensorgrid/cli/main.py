@@ -10,7 +10,7 @@ import typer
 from rich.console import Console
 
 from sensorgrid import __version__
-from sensorgrid.cli import arguments, bench, broker, experiment, explain, pipeline
+from sensorgrid.cli import arguments, bench, broker, demo, experiment, explain, pipeline
 from sensorgrid.cli.output import result_of, write
 from sensorgrid.model.errors import SensorGridError
 from sensorgrid.model.grid import ATTRIBUTES
@@ -28,6 +28,7 @@ app.add_typer(bench_app, name="bench")
 app.add_typer(pipeline.app, name="pipeline")
 app.add_typer(experiment.app, name="experiment")
 app.command("broker")(broker.broker)
+app.command("demo")(demo.demo)
 
 console = Console()
 errors = Console(stderr=True)
@@ -212,3 +213,7 @@ def bench_overlay(
     args, used = {"quick": quick, "seeds": seeds}, machine("numpy", "numba", "msgspec")
     if write(target, result_of("bench overlay", args=args, machine=used, rows=rows)):
         bench.show_asked(console, "Queries in the simulator", overlay.summary(rows))
+
+
+if __name__ == "__main__":
+    run()

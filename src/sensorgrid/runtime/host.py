@@ -11,6 +11,7 @@ from random import Random
 from typing import Any
 
 from sensorgrid.configuration.network import ERROR, Network
+from sensorgrid.index.decompose import prepare
 from sensorgrid.links import wire
 from sensorgrid.links.driver import Driver, Peer, Tap
 from sensorgrid.links.link import Listener, listen
@@ -82,6 +83,7 @@ class Host:
 
     async def start(self) -> None:
         """Listen, read the lake, and be a broker."""
+        prepare(self.network.grid)
         network, address = self.network, self.network.addresses[self.me]
         tls = network.options.tls
         self.driver = Driver(
