@@ -3,6 +3,7 @@
 import asyncio
 import signal
 import tempfile
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -145,6 +146,7 @@ async def _draw(show: "Show") -> None:
     """Refresh the view; where nobody watches, write a line for each event and stage."""
     told, stage = 0, ""
     while True:
+        show.scene.clock_s = time.time() - show.began_s
         if _live:
             _live[0].refresh()
         else:
@@ -173,9 +175,9 @@ def _summary(result: "Result") -> None:
         )
         table.add_row(mark, check.name, check.found)
     console.print(table)
-    if result.saving is not None:
+    if result.saving is not None and result.delay_p50_s is not None:
         console.print(
-            f"{result.saving:.0%} of the values between brokers saved by sharing;"
-            f" median delay {result.delay_p50_s or float('nan'):.2f} s from the last measurement of a tick to the client",
+            f"{result.saving:.0%} of the values between brokers saved by sharing; median delay"
+            f" {result.delay_p50_s:.2f} s from the last measurement of a tick to the client",
             highlight=False,
         )

@@ -121,7 +121,8 @@ class Chart:
         self.x0, self.x1 = x[0], max(x[1], x[0] + 1e-9)
         self.y0, self.y1 = y[0], max(y[1], y[0] + 1e-9)
         self._parts = [
-            f'<svg viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-label="{escape(title)}"><title>{escape(title)}</title>'
+            f'<svg viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-label="{escape(title)}">'
+            f"<title>{escape(title)}</title>"
         ]
         step = nice_step(self.y1 - self.y0)
         for value in np.arange(self.y0, self.y1 + step / 2, step):
@@ -219,21 +220,18 @@ def network_svg(
             continue
         (xa, ya), (xb, yb) = at[a], at[b]
         # Bent to its own side, so that both directions can be seen.
-        length = hypot(xb - xa, yb - ya)
-        bend = 0.18
-        xm = (xa + xb) / 2 + (yb - ya) * bend + (middle - (xa + xb) / 2) * 0.25
-        ym = (ya + yb) / 2 - (xb - xa) * bend + (middle - (ya + yb) / 2) * 0.25
-        ux, uy = (xb - xm) / hypot(xb - xm, yb - ym), (yb - ym) / hypot(xb - xm, yb - ym)
-        ex, ey = xb - ux * 26, yb - uy * 26
+        xm = (xa + xb) / 2 + (yb - ya) * 0.18 + (middle - (xa + xb) / 2) * 0.25
+        ym = (ya + yb) / 2 - (xb - xa) * 0.18 + (middle - (ya + yb) / 2) * 0.25
+        length = hypot(xb - xm, yb - ym)
+        ux, uy = (xb - xm) / length, (yb - ym) / length
+        ex, ey = xb - ux * 32, yb - uy * 32
         width = 0.8 + 7 * (count / most) ** 0.7
         kind = " hit" if killed in (a, b) else ""
         parts.append(
             f'<path class="flow{kind}" stroke-width="{width:.1f}" d="M{xa:.1f} {ya:.1f}Q{xm:.1f} {ym:.1f}'
-            f' {ex:.1f} {ey:.1f}"><title>broker {a} to {b}: {escape(show(count))}, {length:.0f}</title></path>'.replace(
-                f", {length:.0f}</title>", "</title>"
-            )
-            + f'<path class="head{kind}" d="M{ex + ux * 7:.1f} {ey + uy * 7:.1f}l{-ux * 8 - uy * 4:.1f}'
-            f' {-uy * 8 + ux * 4:.1f}l{uy * 8:.1f} {-ux * 8:.1f}z"/>'
+            f' {ex:.1f} {ey:.1f}"><title>broker {a} to {b}: {escape(show(count))}</title></path>'
+            f'<path class="head{kind}" d="M{ex + ux * 9:.1f} {ey + uy * 9:.1f}l{-ux * 10 - uy * 5:.1f}'
+            f' {-uy * 10 + ux * 5:.1f}l{uy * 10:.1f} {-ux * 10:.1f}z"/>'
         )
     for n, broker in enumerate(brokers):
         x, y = at[broker]

@@ -1,110 +1,92 @@
-"""The demo's processes: the pipeline and the brokers, each started, watched, and gone when the demo is gone."""
+"""The demo's processes: pipeline and brokers under a supervisor, the batch by itself; none outlives the demo."""
 
 import asyncio
-import ctypes
 import os
 import signal
 import sys
-from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
 from sensorgrid.model.errors import SensorGridError
+from sensorgrid.runtime.supervisor import Part, Supervisor
 
-STOP_S = 20.0
-"""how long a process may take to end after it was asked to"""
-RESTART_S = 0.2
-"""pause before a process that died is started again"""
-_PR_SET_PDEATHSIG = 1
+CLI = (sys.executable, "-m", "sensorgrid.cli.main")
+LINES = 6
+"""that are told when something goes wrong"""
 
 
 class ProcessError(SensorGridError, RuntimeError):
     """A process that ended and should not have."""
 
 
-class Process:
-    """One command, with what it says in a file."""
+class Crew:
+    """Commands that run under a supervisor, with what each says in a file of its own."""
 
-    def __init__(self, name: str, arguments: list[str], log: Path, restart: bool = False) -> None:
-        self.name = name
-        self.log = log
-        self.starts = 0
-        """how often it was started"""
-        self.on_death: Callable[[int], None] | None = None
-        """called with the exit code of a process that nobody stopped"""
-        self._arguments = arguments
-        self._restart = restart
-        self._process: asyncio.subprocess.Process | None = None
-        self._watch: asyncio.Task[None] | None = None
-        self._stopping = False
+    def __init__(self, parts: list[Part], logs: Path) -> None:
+        self._logs = logs
+        self._supervisor = Supervisor(parts, self._say, signals=False)
+        self._task: asyncio.Task[None] | None = None
 
-    @property
-    def pid(self) -> int | None:
-        """Of the process, if there is one."""
-        return None if self._process is None else self._process.pid
+    def start(self) -> None:
+        """Start all."""
+        self._task = asyncio.create_task(self._supervisor.run())
 
-    async def start(self) -> None:
-        """Start it."""
-        self.starts += 1
-        with self.log.open("ab") as out:
-            self._process = await asyncio.create_subprocess_exec(
-                sys.executable,
-                *self._arguments,
-                stdin=asyncio.subprocess.DEVNULL,
-                stdout=out,
-                stderr=out,
-                process_group=0,  # Ctrl-C is for the demo, which stops the others in order
-                preexec_fn=_die_with_parent,
+    async def stop(self) -> None:
+        """Stop all, in order."""
+        self._supervisor.stop()
+        if self._task is not None:
+            await self._task
+
+    def kill(self, name: str) -> None:
+        """SIGKILL, as the end of its machine would be."""
+        pid = self._supervisor.facts(name)["pid"]
+        if pid is not None:
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+
+    def restarts(self, name: str) -> int:
+        """How often it was started again."""
+        found = self._supervisor.facts(name)
+        return int(found["restarts"]) + (found["state"] == "waiting" and found["last_exit"] is not None)
+
+    def check(self, name: str) -> None:
+        """Complain if a part has died."""
+        if self.restarts(name):
+            code = self._supervisor.facts(name)["last_exit"]
+            raise ProcessError(
+                f"{name}: found it ended with {code}, expected it to run:\n{self.last_words(name)}"
             )
-        self._watch = asyncio.create_task(self._wait(self._process))
 
-    async def _wait(self, process: asyncio.subprocess.Process) -> None:
+    def last_words(self, name: str) -> str:
+        """The end of what a part said."""
+        return last_lines(self._log(name))
+
+    def _log(self, name: str) -> Path:
+        return self._logs / f"{name.replace(' ', '-')}.log"
+
+    def _say(self, name: str, line: str) -> None:
+        with self._log(name).open("a") as out:
+            out.write(line + "\n")
+
+
+async def run_once(arguments: list[str], log: Path) -> None:
+    """Run a Python module to its end; it is killed, with all that it has started, if nobody waits any more."""
+    with log.open("ab") as out:
+        process = await asyncio.create_subprocess_exec(
+            sys.executable, "-m", *arguments, stdin=asyncio.subprocess.DEVNULL, stdout=out, stderr=out,
+            start_new_session=True,
+        )  # fmt: skip
+    try:
         code = await process.wait()
-        if self._stopping:
-            return
-        if self.on_death is not None:
-            self.on_death(code)
-        if self._restart:
-            await asyncio.sleep(RESTART_S)
-            if not self._stopping:
-                await self.start()
-
-    @property
-    def code(self) -> int | None:
-        """Exit code of the process, if it has ended."""
-        return None if self._process is None else self._process.returncode
-
-    def kill(self) -> None:
-        """SIGKILL, as a power cut would."""
-        if self._process is not None and self._process.returncode is None:
-            os.killpg(self._process.pid, signal.SIGKILL)
-
-    async def stop(self, patience_s: float = STOP_S) -> None:
-        """Ask it to end; kill it, with all that it has started, if it does not in time."""
-        self._stopping = True
-        process = self._process
-        if process is None:
-            return
-        if process.returncode is None:
-            process.send_signal(signal.SIGTERM)
-            with suppress(TimeoutError):
-                async with asyncio.timeout(patience_s):
-                    await process.wait()
+    finally:
         with suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)  # what is left of its group, such as Spark's workers
-        await process.wait()
-        if self._watch is not None:
-            await asyncio.gather(self._watch, return_exceptions=True)
-
-    def last_words(self, lines: int = 6) -> str:
-        """The end of what it said."""
-        try:
-            return "\n".join(self.log.read_text(errors="replace").strip().splitlines()[-lines:])
-        except OSError:
-            return ""
+            os.killpg(process.pid, signal.SIGKILL)
+    if code:
+        raise ProcessError(f"{arguments[0]}: found it ended with {code}, expected 0:\n{last_lines(log)}")
 
 
-def _die_with_parent() -> None:
-    """Linux ends this process when the one that started it dies, however that happens."""
-    if sys.platform == "linux":
-        ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+def last_lines(log: Path) -> str:
+    """The end of a log."""
+    with suppress(OSError):
+        return "\n".join(log.read_text(errors="replace").strip().splitlines()[-LINES:])
+    return ""

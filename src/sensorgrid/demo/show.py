@@ -14,24 +14,29 @@ from sensorgrid.configuration.network import Network, read_network
 from sensorgrid.demo import checks, pictures
 from sensorgrid.demo.checks import Fields, Outage, Result
 from sensorgrid.demo.listening import Listener
-from sensorgrid.demo.processes import Process, ProcessError
+from sensorgrid.demo.processes import CLI, Crew, run_once
 from sensorgrid.demo.report import BrokerFacts, GuestFacts, Map, Story, utc
 from sensorgrid.demo.stage import Guest, Stage, audience, write_configuration
-from sensorgrid.demo.view import BrokerLine, GuestLine, Scene
+from sensorgrid.demo.view import TRAFFIC_MAX, BrokerLine, GuestLine, Scene
 from sensorgrid.links import wire
 from sensorgrid.links.observer import Observer
 from sensorgrid.model.errors import SensorGridError
 from sensorgrid.model.grid import Grid
 from sensorgrid.model.ids import PeerId
 from sensorgrid.pipeline.lake import Lake
+from sensorgrid.pipeline.settings import read_settings
 from sensorgrid.pipeline.sources.synthetic_weather import PRESSURE, Weather
+from sensorgrid.runtime.supervisor import Part
 
 Floats = npt.NDArray[np.float64]
 
+PIPELINE = "pipeline"
 BROKERS_S = 90.0
 """how long the brokers may take to come up"""
 FIRST_GRID_S = 240.0
 """how long Spark may take to the first grid"""
+ADMISSION_S = 3.0
+"""how long a client may take to be served before the next one comes"""
 LAST_TICKS_S = 60.0
 """how long the last ticks may take after their time"""
 POLL_S = 0.5
@@ -56,9 +61,11 @@ class Show:
         self.network: Network = read_network(self.config)
         self.began_s = time.time()
         self.start_s = 0.0
-        """when the first tick that is asked for begins"""
+        """when the first tick begins whose delay counts"""
+        self.start = self.begin = 0
+        """first tick that is asked for, and that there is"""
         self.first = self.last = 0
-        """ticks that count"""
+        """first and last tick whose delays count"""
         self.traffic: list[tuple[float, int, int]] = []
         """(time, bytes between brokers, without sharing)"""
         self.statuses: dict[PeerId, wire.Status] = {}
@@ -70,19 +77,9 @@ class Show:
         self._earth = stage.earth()
         logs = folder / "logs"
         logs.mkdir(exist_ok=True)
-        cli = ["-m", "sensorgrid.cli.main"]
-        self.pipeline = Process(
-            "pipeline", [*cli, "pipeline", "run", str(self.config)], logs / "pipeline.log"
-        )
-        self.brokers = {
-            number: Process(
-                f"broker {number}",
-                [*cli, "broker", str(self.config), "--id", str(number)],
-                logs / f"broker-{number}.log",
-                restart=True,
-            )
-            for number in self.network.addresses
-        }
+        self._spark = Crew([Part(PIPELINE, (*CLI, "pipeline", "run", str(self.config)), grace_s=20.0)], logs)
+        commands = {n: (*CLI, "broker", str(self.config), "--id", str(n)) for n in self.network.addresses}
+        self._brokers = Crew([Part(_name(n), command) for n, command in commands.items()], logs)
         self._observers = {n: Observer(a.url, timeout_s=2.0) for n, a in self.network.addresses.items()}
 
     # -- the play
@@ -93,8 +90,10 @@ class Show:
             self._stage("starting Spark and the brokers")
             self.scene.brokers = [BrokerLine(n) for n in self.network.addresses]
             self.scene.guests = [GuestLine(g.name, g.broker) for g in self.guests]
-            await self.pipeline.start()
+            await self._calibrated()
+            self._spark.start()
             await self._brokers_up()
+            await self._guests_in()
             await self._first_grid()
             await self._perform()
         finally:
@@ -102,9 +101,8 @@ class Show:
             await asyncio.gather(*(listener.stop() for listener in self.listeners))
             for observer in self._observers.values():
                 observer.close()
-            await asyncio.gather(
-                self.pipeline.stop(), *(process.stop(8.0) for process in self.brokers.values())
-            )
+            await self._spark.stop()  # before the brokers: it would wait for them
+            await self._brokers.stop()
 
     def _stage(self, text: str) -> None:
         self.scene.stage = text
@@ -112,71 +110,82 @@ class Show:
     def _say(self, text: str, style: str = "") -> None:
         self.scene.happened(time.time() - self.began_s, text, style)
 
-    def _alive(self) -> None:
-        if self.pipeline.code is not None:
-            raise ProcessError(
-                f"pipeline: found it ended with {self.pipeline.code}, expected it to run; its last words:\n"
-                + self.pipeline.last_words()
-            )
+    async def _calibrated(self) -> None:
+        """Fit parameters to the minute before, as a pipeline that runs for longer has done by itself."""
+        settings = read_settings(self.config)
+        lake = Lake(settings.lake).create()
+        lake.save_plan(await asyncio.to_thread(self.stage.plan, settings, time.time()))
 
     async def _brokers_up(self) -> None:
-        """All of them; the first one alone, because it may have to compile something, which the others then find."""
-        first, *others = self.brokers
-        for several in ([first], others):
-            for number in several:
-                await self.brokers[number].start()
-            await self._answer(several)
-        self._say(f"{len(self.brokers)} brokers are up", "green")
-
-    async def _answer(self, brokers: list[PeerId]) -> None:
-        deadline, waiting = time.monotonic() + BROKERS_S, set(brokers)
+        # What has to be compiled, once, is compiled once: the brokers then find it.
+        await run_once(["sensorgrid.demo.compiling"], self.folder / "logs" / "compiling.log")
+        self._brokers.start()
+        deadline, waiting = time.monotonic() + BROKERS_S, set(self.network.addresses)
         while waiting:
             for number in sorted(waiting):
                 if await self._observers[number].status() is not None:
                     waiting.discard(number)
                     self._line(number).state = "up"
             if time.monotonic() > deadline:
-                broker = self.brokers[min(waiting)]
+                name = _name(min(waiting))
                 raise DemoError(
-                    f"{broker.name}: found no answer, expected one within {BROKERS_S:g} s; its last words:\n"
-                    + broker.last_words()
+                    f"{name}: found no answer, expected one within {BROKERS_S:g} s; its last words:\n"
+                    + self._brokers.last_words(name)
                 )
-            self._alive()
+            self._spark.check(PIPELINE)
             await asyncio.sleep(0.2)
+        self._say(f"{len(self.network.addresses)} brokers are up", "green")
 
     def _line(self, number: PeerId) -> BrokerLine:
         return next(line for line in self.scene.brokers if line.number == number)
 
+    async def _guests_in(self) -> None:
+        """Clients come one after the other, those who want most first: who comes later finds what is there."""
+        self._stage("clients come in")
+        self.start = int(time.time() // self.stage.tick_s)
+        listeners = [
+            Listener(guest, place, self.network, self._ticked, self._replied)
+            for place, guest in enumerate(self.guests)
+        ]
+        self.listeners = listeners
+        for listener in sorted(listeners, key=lambda li: -li.tally.points):
+            listener.listen(self.start)
+            deadline = time.monotonic() + ADMISSION_S
+            while listener.state != "admitted" and time.monotonic() < deadline:
+                self._spark.check(PIPELINE)
+                await asyncio.sleep(0.01)
+        self._say(
+            f"{sum(li.state == 'admitted' for li in listeners)} clients have posed their queries", "green"
+        )
+
     async def _first_grid(self) -> None:
         self._stage("Spark makes its first grid")
-        lake, deadline = Lake(str(self.folder / "lake")), time.monotonic() + FIRST_GRID_S
-        while not await asyncio.to_thread(lake.has_tiles):
+        deadline = time.monotonic() + FIRST_GRID_S
+        while not any(listener.tally.complete_s for listener in self.listeners):
             if time.monotonic() > deadline:
                 raise DemoError(
                     f"pipeline: found no grid, expected one within {FIRST_GRID_S:g} s; its last words:\n"
-                    + self.pipeline.last_words()
+                    + self._spark.last_words(PIPELINE)
                 )
-            self._alive()
-            await asyncio.sleep(0.25)
-        self._say("the first grid is there", "green")
+            await self._poll()
+            self._spark.check(PIPELINE)
+            await asyncio.sleep(POLL_S)
+        plan = Lake(str(self.folder / "lake")).plan()
+        assert plan is not None, "the pipeline has made one before its first grid"
+        self.begin = max(self.start, plan.start_tick)
 
     async def _perform(self) -> None:
         tick_s = self.stage.tick_s
-        # From the tick on that is running: what Spark makes up for after its start is not what it is like.
+        # Ticks that end from now on: what Spark makes up for after its start is not what it is like.
         self.first = int(time.time() // tick_s)
         self.start_s = self.first * tick_s
-        for place, guest in enumerate(self.guests):
-            listener = Listener(guest, place, self.network, self._ticked, self._replied)
-            self.listeners.append(listener)
-            listener.listen(self.first)
-            await asyncio.sleep(0)
         self._stage("streaming")
         kill_at = self.start_s + max(2 * tick_s, self.seconds / 3)
         end = self.start_s + self.seconds
         self.last = int((end - 2 * tick_s) // tick_s)
         while True:
             now = time.time()
-            self._alive()
+            self._spark.check(PIPELINE)
             await self._poll()
             self.scene.elapsed_s = now - self.start_s
             if self.outage is None and now >= kill_at:
@@ -191,7 +200,7 @@ class Show:
 
     def _complete(self) -> bool:
         """Whether every client has every tick that counts, and the lake has closed them."""
-        return all(checks.missing_points(li.tally, self.first, self.last) == 0 for li in self.listeners)
+        return all(checks.missing_points(li.tally, self.begin, self.last) == 0 for li in self.listeners)
 
     def _ticked(self, listener: Listener, tick: int) -> None:
         """A client has a tick."""
@@ -200,7 +209,8 @@ class Show:
         line.ticks += 1
         line.delay_s = delay_s
         line.hit = False
-        self._delays.append(delay_s)
+        if self.first and tick >= self.first:
+            self._delays.append(delay_s)
         if listener.place == 0:
             self._show_map(listener, tick)
 
@@ -213,7 +223,7 @@ class Show:
             scene.limits = (float(np.floor(low)), float(np.ceil(high)))
             self._say("the first tick has reached a client", "green")
         scene.shown, scene.unit = values, "°C"
-        scene.title = "air temperature, as the client 'world model' has it"
+        scene.title = "air temperature at 'world model'"
         scene.tick_text = f"{utc((tick + 1) * self.stage.tick_s):%H:%M:%S} UTC"
 
     def _replied(self, listener: Listener, status: str, reason: str) -> None:
@@ -241,6 +251,11 @@ class Show:
         scene = self.scene
         scene.between, scene.alone = self.between(), self._alone()
         self.traffic.append((now, scene.between, scene.alone))
+        if len(self.traffic) % 2 == 0 and self.first:
+            before = self.traffic[max(0, len(self.traffic) - 1 - round(self.stage.tick_s / POLL_S))]
+            span = max(now - before[0], POLL_S)
+            scene.traffic.append(((scene.between - before[1]) / span, (scene.alone - before[2]) / span))
+            del scene.traffic[:-TRAFFIC_MAX]
         scene.points = sum(li.tally.delivered for li in self.listeners)
         scene.doubled = sum(li.tally.doubled for li in self.listeners)
         scene.delay_p50_s = checks.percentile(self._delays, 0.5)
@@ -284,7 +299,7 @@ class Show:
         if status is not None:
             self._note(victim, status)
         at_s = time.time()
-        self.brokers[victim].kill()
+        self._brokers.kill(_name(victim))
         self._line(victim).state = "killed"
         hit = self._hit_by(victim)
         self.outage = Outage(victim, at_s, hit)
@@ -331,30 +346,23 @@ class Show:
         self._stage("gridding the same raw records again, as one batch")
         target = self.folder / "again"
         arguments = [
-            "-m",
             "sensorgrid.demo.again",
             str(self.config),
             str(target),
-            str(self.first),
+            str(self.begin),
             str(self.last),
         ]
-        process = Process("batch", arguments, self.folder / "logs" / "batch.log")
-        try:
-            await process.start()
-            while process.code is None:
-                await asyncio.sleep(0.2)
-        finally:
-            await process.stop(1.0)
-        if process.code:
-            raise DemoError(f"batch: found it ended with {process.code}, expected 0:\n{process.last_words()}")
+        await run_once(arguments, self.folder / "logs" / "batch.log")
         return await asyncio.to_thread(
-            checks.fields_of, Lake(str(target)), self.network.grid, self.first, self.last
+            checks.fields_of, Lake(str(target)), self.network.grid, self.begin, self.last
         )
 
     def measured_s(self) -> dict[int, float]:
         """When the last measurement of each tick was made."""
         tick_s = self.stage.tick_s
-        table = self._earth.reports(self.start_s, (self.last + 2) * tick_s)
+        table = self._earth.reports(
+            self.start_s, (self.last + 2) * tick_s
+        )  # not those of ticks before `first`
         times_s = pc.cast(table["event_time"], "int64").to_numpy() / 1e6
         ticks = np.floor(times_s / tick_s).astype(np.int64)
         return {
@@ -367,7 +375,7 @@ class Show:
         """All checks."""
         return checks.judge(
             [li.tally for li in self.listeners], [li.guest.broker for li in self.listeners], truth, self.measured_s(),
-            self._owners, self.between(), self.outage, self.first, self.last, len(self.guests),
+            self._owners, self.between(), self.outage, self.begin, self.last, len(self.guests),
         )  # fmt: skip
 
     def story(self, result: Result, truth: Fields) -> Story:
@@ -394,7 +402,11 @@ class Show:
         hit = set() if self.outage is None else set(self.outage.hit)
         measured = self.measured_s()
         delays = [
-            ((tick + 1) * stage.tick_s - self.start_s, at_s - measured[tick], li.place in hit)
+            (
+                measured[tick] - self.start_s,
+                at_s - measured[tick],
+                li.place in hit and self._in_outage(tick, at_s),
+            )
             for li in self.listeners
             for tick, at_s in sorted(li.tally.complete_s.items())
             if tick in measured
@@ -412,6 +424,13 @@ class Show:
             events=[(at - (self.start_s - self.began_s), text) for at, text, _ in self.scene.events],
         )  # fmt: skip
 
+    def _in_outage(self, tick: int, at_s: float) -> bool:
+        """Whether a client that was hit may have waited for a tick because of it."""
+        outage = self.outage
+        if outage is None or at_s < outage.at_s:
+            return False
+        return (tick + 1) * self.stage.tick_s < (outage.back_s or outage.at_s) + self.stage.tick_s
+
     def _broker_facts(self, number: PeerId) -> BrokerFacts:
         lives, line = self.lives(number), self._line(number)
         return BrokerFacts(
@@ -423,7 +442,7 @@ class Show:
             published=sum(s.published for s in lives),
             sent=self._sent(number),
             to_clients=sum(s.clients_bytes for s in lives),
-            starts=self.brokers[number].starts,
+            restarts=self._brokers.restarts(_name(number)),
         )
 
     def _guest_facts(self, listener: Listener, measured: dict[int, float], hit: bool) -> GuestFacts:
@@ -437,7 +456,7 @@ class Show:
         parts = [f"1/{round(1 / r)}" if r < 1 else "1" for r in query.resolution]
         return GuestFacts(
             listener.guest.name, listener.guest.broker, f"{names} · {where} · {' × '.join(parts)}",
-            sum(1 for t in tally.complete_s if self.first <= t <= self.last), tally.delivered,
+            sum(1 for t in tally.complete_s if self.begin <= t <= self.last), tally.delivered,
             checks.percentile(mine, 0.5), hit,
         )  # fmt: skip
 
@@ -453,7 +472,7 @@ class Show:
         """Bytes a second, as means over a tick."""
         rates, back = [], 0
         for at, (now, between, alone) in enumerate(self.traffic):
-            while back < at and now - self.traffic[back][0] > self.stage.tick_s:
+            while back < at and now - self.traffic[back][0] > 2 * self.stage.tick_s:
                 back += 1
             before = self.traffic[max(0, back - 1)]
             span = now - before[0]
@@ -464,6 +483,10 @@ class Show:
     def _books(self) -> dict[str, int]:
         total = Lake(str(self.folder / "lake")).totals().to_dict()
         return {name: count for name, count in total.items() if isinstance(count, int)}
+
+
+def _name(broker: PeerId) -> str:
+    return f"broker {broker}"
 
 
 def _axes(grid: Grid, scale: int = 1) -> tuple[Floats, Floats]:

@@ -8,8 +8,16 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.compute as pc
+
 from sensorgrid.model.ids import PeerId
 from sensorgrid.model.query import Query
+from sensorgrid.pipeline import planning
+from sensorgrid.pipeline.attributes import KNOWN
+from sensorgrid.pipeline.plan import Plan
+from sensorgrid.pipeline.settings import PipelineSettings
+from sensorgrid.pipeline.sources.synthetic import SyntheticSettings
 from sensorgrid.pipeline.sources.synthetic_earth import Earth
 from sensorgrid.pipeline.sources.synthetic_weather import PRESSURE, TEMPERATURE
 
@@ -97,10 +105,27 @@ alive = "2s"
 {brokers}
 """
 
+    def plan(self, settings: PipelineSettings, now_s: float) -> Plan:
+        """Parameters fitted to what the sensors said shortly before `now_s`."""
+        earth, grid = self.earth(), settings.grid.grid()
+        heard = earth.reports(now_s - planning.TICKS * self.tick_s, now_s)
+        time_us = pc.cast(heard["event_time"], pa.int64())
+        rows = heard.select(["sensor", "attribute", "longitude", "latitude", "value"])
+        rows = rows.append_column("time_us", time_us)
+        rows = rows.append_column("tick", pa.array(time_us.to_numpy() // round(self.tick_s * 1e6)))
+        good = pc.scalar(False)
+        for name in self.attributes:
+            low, high = KNOWN[name].usual
+            value = pc.field("value")
+            good |= (pc.field("attribute") == name) & (value >= low) & (value <= high)
+        known = (pc.abs(pc.field("longitude")) <= 180) & (pc.abs(pc.field("latitude")) <= 90)
+        early = pc.field("time_us") <= round(now_s * 1e6)  # some clocks are in 2099
+        _, x, y = earth.stations()
+        positions = planning.for_all_groups(grid, x, y)
+        return planning.first_plan(grid, settings.gridding, 0, positions, rows.filter(good & known & early))
+
     def earth(self) -> Earth:
         """The world that the sensors measure."""
-        from sensorgrid.pipeline.sources.synthetic import SyntheticSettings
-
         return SyntheticSettings.of({k: str(v) for k, v in self.options().items()}).earth
 
 

@@ -17,6 +17,9 @@ from sensorgrid.demo.pictures import HEAT, Colours
 from sensorgrid.demo.report import size_of
 
 EVENTS_MAX = 200
+TRAFFIC_MAX = 30
+BARS = "▁▂▃▄▅▆▇█"
+SPINNER = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
 
 
 @dataclass(slots=True)
@@ -52,6 +55,8 @@ class Scene:
 
     stage: str = ""
     """what is being done"""
+    clock_s: float = 0.0
+    """since the demo was started"""
     elapsed_s: float = 0.0
     """since the first tick was asked for"""
     seconds: float = 60.0
@@ -67,6 +72,8 @@ class Scene:
     points: int = 0
     between: int = 0
     alone: int = 0
+    traffic: list[tuple[float, float]] = field(default_factory=list)
+    """bytes a second between brokers, and without sharing: the last ones"""
     delay_p50_s: float | None = None
     doubled: int = 0
     events: list[tuple[float, str, str]] = field(default_factory=list)
@@ -105,19 +112,14 @@ def draw(scene: Scene, width: int, height: int) -> RenderableType:
     """The whole view, for a terminal of this size; small ones get less."""
     if width < 90 or height < 24:
         return _small(scene, width, height)
-    map_lines = max(6, min((height - 5) // 2 - 1, (width // 2 - 4) // 4))
+    lines = max(10, min((height - 4) // 2 - 2, (width - 60) // 4))
     layout = Layout()
     layout.split_column(
-        Layout(_head(scene, width), name="head", size=4),
-        Layout(name="upper", size=max(map_lines + 2, 12)),
-        Layout(name="lower"),
+        Layout(_head(scene, width), size=4), Layout(name="upper", size=lines + 2), Layout(name="lower")
     )
-    layout["upper"].split_row(
-        Layout(_map(scene, max(map_lines, 10)), size=4 * max(map_lines, 10) + 4), Layout(_brokers(scene))
-    )
-    left = max(60, 2 * width // 3)
+    layout["upper"].split_row(Layout(_map(scene, lines), size=4 * lines + 2), Layout(_brokers(scene)))
     layout["lower"].split_row(
-        Layout(_guests(scene, max(3, height - 6 - max(map_lines + 2, 12))), size=left),
+        Layout(_guests(scene, height - lines - 9), size=max(56, 2 * width // 3)),
         Layout(_events(scene, height)),
     )
     return layout
@@ -135,15 +137,20 @@ def _small(scene: Scene, width: int, height: int) -> RenderableType:
 
 
 def _head(scene: Scene, width: int) -> RenderableType:
-    bar_width = max(10, min(60, width - 60))
-    done = min(1.0, scene.elapsed_s / max(scene.seconds, 1e-9))
-    bar = Text("━" * int(done * bar_width), style="cyan")
-    bar.append("━" * (bar_width - int(done * bar_width)), style="bright_black")
-    first = Text.assemble(("sensorgrid demo ", "bold"), (scene.stage, "cyan"), "  ")
-    first.append_text(bar)
-    first.append(
-        f" {min(scene.elapsed_s, scene.seconds):3.0f} of {scene.seconds:.0f} s", style="bright_black"
+    first = Text.assemble(
+        ("sensorgrid demo  ", "bold"),
+        (f"{SPINNER[int(scene.clock_s * 8) % len(SPINNER)]} {scene.stage}", "cyan"),
     )
+    if scene.elapsed_s:
+        bar_width = max(8, min(50, width - len(first) - 20))
+        done = int(min(1.0, scene.elapsed_s / max(scene.seconds, 1e-9)) * bar_width)
+        first.append("  " + "━" * done, style="cyan")
+        first.append("━" * (bar_width - done), style="bright_black")
+        first.append(
+            f" {min(scene.elapsed_s, scene.seconds):.0f} of {scene.seconds:.0f} s", style="bright_black"
+        )
+    else:
+        first.append(f"  {scene.clock_s:.0f} s", style="bright_black")
     second = Text(no_wrap=True, overflow="ellipsis")
     delay = "–" if scene.delay_p50_s is None else f"{scene.delay_p50_s:.2f} s"
     saving = "–" if not scene.alone else f"{1 - scene.between / scene.alone:.0%}"
@@ -151,9 +158,8 @@ def _head(scene: Scene, width: int) -> RenderableType:
         ("points", f"{scene.points:,}"),
         ("doubled", f"{scene.doubled:,}"),
         ("median delay", delay),
-        ("between brokers", size_of(scene.between)),
-        ("without sharing", size_of(scene.alone)),
-        ("saved", saving),
+        ("saved by sharing", saving),
+        ("between brokers", f"{size_of(scene.between)} of {size_of(scene.alone)}"),
     ):
         second.append(f"{name} ", style="bright_black")
         second.append(f"{value}   ", style="bold")
@@ -181,27 +187,53 @@ def _map(scene: Scene, lines: int) -> RenderableType:
 
 def _brokers(scene: Scene) -> RenderableType:
     table = Table(box=None, expand=True, padding=(0, 1), header_style="bright_black")
-    for name in ("broker", "", "clients", "in", "out", "a second", "to brokers"):
-        table.add_column(name, justify="left" if name == "" else "right", no_wrap=True)
+    table.add_column("broker", no_wrap=True)
+    for name in ("clients", "in", "out", "a second", "sent"):
+        table.add_column(name, justify="right", no_wrap=True)
     for b in scene.brokers:
-        style = {"up": "", "killed": "bold red", "starts": "yellow"}.get(b.state, "yellow")
-        mark = {"up": "●", "killed": "✗ killed", "starts": "…"}.get(b.state, b.state)
-        table.add_row(
-            str(b.number), Text(mark, style="green" if b.state == "up" else style), str(b.clients),
-            str(b.streams_in), str(b.streams_out), size_of(b.rate), size_of(b.sent), style=style,
-        )  # fmt: skip
-    return Panel(table, title="brokers and their streams", border_style="bright_black", padding=0)
+        mark, style = {"up": ("●", ""), "killed": ("✗ killed", "bold red")}.get(
+            b.state, ("… starts", "yellow")
+        )
+        name = Text.assemble(f"{b.number} ", (mark, style or "green"))
+        numbers = (str(b.clients), str(b.streams_in), str(b.streams_out), size_of(b.rate), size_of(b.sent))
+        table.add_row(name, *numbers, style=style)
+    lines = Table.grid(padding=(0, 1))
+    lines.add_column(style="bright_black", no_wrap=True)
+    lines.add_column(no_wrap=True)
+    top = max([1.0, *(max(pair) for pair in scene.traffic)])
+    for place, name, style in ((0, " between brokers", "cyan"), (1, " without sharing", "yellow")):
+        lines.add_row(name, Text(spark([pair[place] for pair in scene.traffic], top), style=style))
+    return Panel(
+        Group(table, Text(), lines), title="brokers and their streams", border_style="bright_black", padding=0
+    )
+
+
+def spark(values: Sequence[float], top: float) -> str:
+    """Numbers as a line of bars.
+
+    >>> spark([0, 1, 4, 8], 8)
+    '▁▁▄█'
+    """
+    return "".join(BARS[min(len(BARS) - 1, max(0, int(len(BARS) * v / top - 0.5)))] for v in values)
 
 
 def _guests(scene: Scene, lines: int) -> RenderableType:
-    shown = scene.guests
-    halves = 2 if len(shown) > lines else 1
-    cut = -(-len(shown) // halves) if halves else 0
-    grid = Table.grid(expand=True, padding=(0, 1))
-    for _ in range(halves):
+    """As many columns of clients as are needed; those who do not fit are counted."""
+    columns = 1 if len(scene.guests) <= lines else 2
+    shown = scene.guests[: columns * max(1, lines)]
+    cut = -(-len(shown) // columns)
+    grid = Table.grid(expand=True)
+    for _ in range(columns):
         grid.add_column(ratio=1)
-    grid.add_row(*(_guest_table(shown[i * cut : (i + 1) * cut][: max(1, lines - 1)]) for i in range(halves)))
-    return Panel(grid, title="clients", border_style="bright_black", padding=0)
+    grid.add_row(*(_guest_table(shown[i * cut : (i + 1) * cut]) for i in range(columns)))
+    more = len(scene.guests) - len(shown)
+    return Panel(
+        grid,
+        title="clients",
+        subtitle=f"and {more} more" if more else None,
+        border_style="bright_black",
+        padding=0,
+    )
 
 
 def _guest_table(guests: Sequence[GuestLine]) -> Table:
@@ -217,8 +249,9 @@ def _guest_table(guests: Sequence[GuestLine]) -> Table:
 
 
 def _events(scene: Scene, height: int) -> RenderableType:
-    lines = [
-        Text.assemble((f"{at:5.1f}  ", "bright_black"), (text, style), overflow="fold")
-        for at, text, style in scene.events[-max(3, height // 3) :]
-    ]
-    return Panel(Group(*lines), title="events", border_style="bright_black", padding=(0, 1))
+    table = Table.grid(padding=(0, 1))
+    table.add_column(justify="right", style="bright_black", no_wrap=True)
+    table.add_column(overflow="fold")
+    for at, text, style in scene.events[-max(3, height // 3) :]:
+        table.add_row(f"{at:.1f}", Text(text, style=style))
+    return Panel(table, title="events", border_style="bright_black", padding=(0, 1))
