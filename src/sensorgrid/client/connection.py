@@ -8,9 +8,10 @@ Everything here runs in the thread of one event loop; `sensorgrid.client.sync` i
 import asyncio
 import os
 import ssl
-from collections.abc import Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
+from pathlib import Path
 from random import Random
 from types import TracebackType
 from typing import Any, Self
@@ -21,6 +22,7 @@ from sensorgrid import __version__
 from sensorgrid.client.assembly import Assembly, Tick
 from sensorgrid.client.errors import ClientError, GridMismatch, NotConnected, TimedOut
 from sensorgrid.client.explanation import Explanation, explain
+from sensorgrid.client.exports import open_export
 from sensorgrid.client.fields import Field, Labels, with_errors
 from sensorgrid.client.regridding import Method, Onto, widened
 from sensorgrid.client.resume import ResumeFile
@@ -249,6 +251,52 @@ class AsyncClient:
         query.box(self.grid)
         return AsyncTimeField(self, query, errors, onto, method)
 
+    async def export(
+        self,
+        query: Query,
+        path: str | os.PathLike[str],
+        *,
+        kind: str | None = None,
+        ticks: int | None = None,
+        on_field: Callable[[Field, AsyncStream], None] | None = None,
+        on_stream: Callable[[AsyncStream], None] | None = None,
+        **options: Any,
+    ) -> Path:
+        """Write the fields of a query to a file, tick by tick, until the query or `ticks` ends it.
+
+        A file that exists is continued after its last tick. While it grows it is called ``NAME.part``; see
+        `sensorgrid.client.exports`.
+
+        Parameters
+        ----------
+        path, kind
+            Where to, and "netcdf", "zarr" or "parquet"; left out, by the end of the name.
+        ticks
+            How many; left out, until the query ends or this is cancelled, which finishes the file as well.
+        on_field, on_stream
+            Called with every field after it has been written, and the stream; with the stream when it begins: for
+            progress.
+        options
+            Those of `stream`.
+        """
+        export = open_export(path, kind, query, self.grid)
+        if export.next is not None:
+            options["after"] = export.next - 1
+        with export:
+            async with self.stream(query, **options) as stream:
+                if on_stream is not None:
+                    on_stream(stream)
+                while ticks is None or export.written < ticks:
+                    try:
+                        field = await anext(stream)
+                    except StopAsyncIteration:
+                        break
+                    await _to_its_end(asyncio.to_thread(export.append, field))
+                    if on_field is not None:
+                        on_field(field, stream)
+                await stream.commit()
+        return export.path
+
     def explain(self, query: Query, *, errors: bool = True) -> Explanation:
         """What a query will cost before it runs: points, bytes, cells, and what this connection has already."""
         query.box(self.grid)
@@ -411,6 +459,16 @@ class AsyncClient:
         for stream in list(self._streams.values()):
             stream.fail(error)
         self._closed = self._closed or str(error)
+
+
+async def _to_its_end(work: Coroutine[Any, Any, None]) -> None:
+    """Something that must not be left half done; whoever cancels waits for it."""
+    task = asyncio.ensure_future(work)
+    try:
+        await asyncio.shield(task)
+    except asyncio.CancelledError:
+        await task
+        raise
 
 
 def _urls(url: Urls | None) -> list[str]:

@@ -80,7 +80,9 @@ def _closed(field: Field, name: str) -> Field:
     first = field.isel({name: slice(0, 1)}).assign_coords({name: x[:1] + 360})
     last = field.isel({name: slice(-1, None)}).assign_coords({name: x[-1:] - 360})
     several: list[Any] = [last, field, first]
-    closed: Field = xr.concat(several, dim=name, combine_attrs="override")
+    closed: Field = xr.concat(
+        several, dim=name, coords="minimal", compat="override", join="override", combine_attrs="override"
+    )
     return closed
 
 

@@ -128,6 +128,16 @@ class AsyncStream:
         self.missing_points += tick.missing
         return tick
 
+    async def take(self, ticks: int | None = None) -> list[Field]:
+        """The next `ticks` fields; all, of a query with an end."""
+        found: list[Field] = []
+        while ticks is None or len(found) < ticks:
+            try:
+                found.append(await self.__anext__())
+            except StopAsyncIteration:
+                break
+        return found
+
     async def commit(self) -> None:
         """Say that the field given last has been processed, without asking for another one yet."""
         if self._last is not None and self._resume is not None and not self._last.again:

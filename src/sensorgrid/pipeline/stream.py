@@ -1,7 +1,7 @@
 """The stream: packs and the beat of a clock go in, grids come out when their time has come.
 
 State lies with Spark, one book per group and region (`sensorgrid.pipeline.gridding.book`): the rows of open ticks
-in a map state, the rest in a value state. The clock is a stream of its own, from Spark's `rate` source: a beat
+in a map state, the rest in a value state. The clock is a stream of its own (`sensorgrid.pipeline.clock`): a beat
 reaches every region when a tick falls due, also where no sensor speaks. Offsets of the clock are in the
 checkpoint like those of every source, so a batch that is tried again sees the same time, makes the same grids,
 and replaces the files of the first try. After an outage the clock catches up, and so do the grids.
@@ -19,6 +19,8 @@ from pyspark.sql import functions as F
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle
 from pyspark.sql.types import BinaryType, LongType, StructField, StructType
 
+from sensorgrid.pipeline.clock import FORMAT as CLOCK_FORMAT
+from sensorgrid.pipeline.clock import ClockSource
 from sensorgrid.pipeline.gridding.book import Book, State
 from sensorgrid.pipeline.gridding.groups import groups_of
 from sensorgrid.pipeline.gridding.measurements import decode
@@ -45,15 +47,9 @@ _TICK = StructType([StructField("tick", LongType())])
 
 def wall_clock(session: SparkSession, job: Job) -> DataFrame:
     """The time, in microseconds, whenever a tick falls due."""
-    # Where ticks are short, a second of waiting for the next beat would show.
-    a_second = 1 if job.grid.tick >= 30 else 20
-    rate = (
-        session.readStream.format("rate").option("rowsPerSecond", a_second).option("numPartitions", 1).load()
-    )
+    session.dataSource.register(ClockSource)
     tick_us, settle_us = round(job.grid.tick * 1e6), round(job.timing.settle_s * 1e6)
-    now = F.unix_micros("timestamp")
-    due, before = (F.floor((now - shift - settle_us) / tick_us) for shift in (0, 1_000_000 // a_second))
-    return rate.select(now.alias("now"), (due > before).alias("falls_due")).where("falls_due").select("now")
+    return session.readStream.format(CLOCK_FORMAT).options(tick_us=tick_us, settle_us=settle_us).load()
 
 
 def beats(now: DataFrame, job: Job) -> DataFrame:

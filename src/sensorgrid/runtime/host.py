@@ -69,6 +69,7 @@ class Host:
         self.stopping = False
         self._software = software
         self._clients = 0
+        self._missed: set[PeerId] = set()
         self._number = BROKERS_MAX
         self._publishers: dict[Peer, None] = {}
         self._recalls: list[Recall] = []
@@ -96,6 +97,7 @@ class Host:
         )
         self._began = self.driver.loop.time()
         self.driver.on_closed = self._closed
+        self.driver.on_unreachable = self._unreachable
         self.driver.tap = self.tap
         server = None if tls is None else server_tls(tls.cert_file, tls.key_file)
         self.listener = await listen(address.host, address.port, self._enter, tls=server)
@@ -212,9 +214,15 @@ class Host:
 
     def _closed(self, peer: PeerId, reason: str) -> None:
         if is_broker(peer):
+            self._missed.discard(peer)
             self.log("link down", peer=peer, reason=reason)
         else:
             self._clients -= 1
+
+    def _unreachable(self, peer: PeerId, reason: str) -> None:
+        if peer not in self._missed:  # said once, until it is there again
+            self._missed.add(peer)
+            self.log("cannot reach", peer=peer, reason=reason)
 
     # -- the pipeline
 
