@@ -10,7 +10,7 @@ from pathlib import Path
 from sensorgrid.model.errors import SensorGridError
 from sensorgrid.runtime.supervisor import Part, Supervisor
 
-CLI = (sys.executable, "-m", "sensorgrid.cli")
+CLI = (sys.executable, "-m", "sensorgrid")
 LINES = 6
 """that are told when something goes wrong"""
 
