@@ -305,7 +305,7 @@ class Driver:
                 self._dirty.append(connection)
             connection.small.append(head_of(message))
             if is_broker(peer):
-                self.sent_bytes[peer] = self.sent_bytes.get(peer, 0) + len(connection.small[-1])
+                self._count(peer, 0, len(connection.small[-1]))
             return
         slabs: tuple[Slab, ...] = message.slabs
         body = bodies.get(id(slabs) + connection.packs)  # addresses are even
@@ -315,8 +315,7 @@ class Driver:
         head = head_of(message, connection.packs)
         values_bytes = sum(slab.values.nbytes for slab in slabs)
         if is_broker(peer):
-            self.values_bytes[peer] = self.values_bytes.get(peer, 0) + values_bytes
-            self.sent_bytes[peer] = self.sent_bytes.get(peer, 0) + len(head) + len(body)
+            self._count(peer, values_bytes, len(head) + len(body))
         else:
             self.clients_bytes += values_bytes
         if connection.small:
@@ -326,6 +325,10 @@ class Driver:
         link.send(head, body)
         if link.waiting > self._waiting_bytes_max:
             self.loop.call_soon(self._too_slow, peer, connection)
+
+    def _count(self, broker: PeerId, values_bytes: int, all_bytes: int) -> None:
+        self.values_bytes[broker] = self.values_bytes.get(broker, 0) + values_bytes
+        self.sent_bytes[broker] = self.sent_bytes.get(broker, 0) + all_bytes
 
     def _spread(self, effect: Spread) -> None:
         """A block for many: those whose links allow it are served in one go."""
@@ -347,6 +350,9 @@ class Driver:
                 self._send_frame(peer, frame)
         for share, peers in fan.odd:
             self._share(share, peers, tick, slab)
+        self.clients_bytes += fan.clients_bytes
+        for peer, (values_bytes, all_bytes) in fan.brokers.items():
+            self._count(peer, values_bytes, all_bytes)
 
     def _places(self, plan: Plan) -> dict[PeerId, int | None]:
         """Receivers to which frames may be sent; those with a slot, even past their links."""
