@@ -128,7 +128,15 @@ def test_twenty_random_kills_lose_nothing_and_double_nothing(
     assert up.returncode == 0
     wait_for(lambda: not any(map(_lives, members)), "the last process to end", 30)
     assert not list(tmp_path.glob("client-*/*.again")), "ticks that came twice"
-    again = [sys.executable, "-m", "sensorgrid.demo.again", str(config), str(tmp_path / "again"), str(first), str(last)]
+    again = [
+        sys.executable,
+        "-m",
+        "sensorgrid.demo.again",
+        str(config),
+        str(tmp_path / "again"),
+        str(first),
+        str(last),
+    ]
     done = subprocess.run(again, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr[-2000:]
     truth = fields_of(Lake(str(tmp_path / "again")), network.grid, first, last)
@@ -138,7 +146,11 @@ def test_twenty_random_kills_lose_nothing_and_double_nothing(
             got = np.load(tmp_path / f"client-{number}" / f"{tick}.npy")
             for part, name in enumerate((NAME, NAME + ERROR)):
                 expected = truth[tick, name][np.ix_(rows, columns)]
-                assert np.array_equal(got[part].view(np.uint32), expected.view(np.uint32)), (number, tick, name)
+                assert np.array_equal(got[part].view(np.uint32), expected.view(np.uint32)), (
+                    number,
+                    tick,
+                    name,
+                )
 
 
 def targets(kills: int, rng: Random) -> list[str]:
