@@ -136,12 +136,20 @@ class Net:
             await self.start(number)
         return self
 
-    async def __aexit__(self, *error: object) -> None:
+    async def hang_up(self) -> None:
+        """Clients and publishers leave."""
         for client in self.clients:
             await client.driver.stop()
+        for peer in self._publishers.values():
+            peer.close()
+            await peer.ended.wait()
+
+    async def __aexit__(self, *error: object) -> None:
+        await self.hang_up()
         for host in self.hosts.values():
             host.listener.close()
             await host.driver.stop()
+            await host.listener.wait_closed()
             assert not host.driver.failed.done(), host.driver.failed.exception()
 
     async def start(self, number: int) -> Host:
@@ -222,9 +230,11 @@ def write_lake(net: Net, lake: Path, ticks: int) -> None:
                 )  # fmt: skip
     folder = lake / "tiles" / "attribute=air_temperature" / "day=1970-01-01"
     folder.mkdir(parents=True, exist_ok=True)
-    pq.write_table(pa.Table.from_pylist(rows), folder / "stream-0000000000-00000.parquet")
+    part = folder / ".part"
+    pq.write_table(pa.Table.from_pylist(rows), part)
+    part.rename(folder / "stream-0000000000-00000.parquet")
 
 
-def run(work: Callable[[], Awaitable[None]]) -> None:
+def run(work: Callable[[], Awaitable[None]], deadline_s: float = 60) -> None:
     """An asynchronous test."""
-    asyncio.run(asyncio.wait_for(work(), 60))  # type: ignore[arg-type]
+    asyncio.run(asyncio.wait_for(work(), deadline_s))  # type: ignore[arg-type]

@@ -17,7 +17,7 @@ from sensorgrid.model.ids import Instant, PeerId, QueryId, is_broker
 from sensorgrid.model.query import Query
 from sensorgrid.overlay.broker import Broker
 from sensorgrid.overlay.codec import encode
-from sensorgrid.overlay.events import Deliver, Effect, Event, Send
+from sensorgrid.overlay.events import Deliver, Effect, Event, Send, Spread
 from sensorgrid.overlay.geography import box_of
 from sensorgrid.overlay.invariants import broken
 from sensorgrid.runtime.host import POLICIES
@@ -103,6 +103,8 @@ def plain(effect: Effect) -> bytes:
     """An effect as something that can be compared: arrays cannot."""
     if isinstance(effect, Send):
         return b"%d " % effect.peer + encode(effect.message)
+    if isinstance(effect, Spread):
+        return b"".join(plain(Send(*each)) for each in effect.plan.sends(effect.tick, effect.slab))
     return repr(effect).encode()
 
 

@@ -10,7 +10,7 @@ import typer
 from rich.console import Console
 
 from sensorgrid import __version__
-from sensorgrid.cli import arguments, bench, broker, doctor, experiment, explain, pipeline, up
+from sensorgrid.cli import arguments, bench, broker, demo, doctor, experiment, explain, pipeline, query, up
 from sensorgrid.cli.output import result_of, write
 from sensorgrid.model.errors import SensorGridError
 from sensorgrid.model.grid import ATTRIBUTES
@@ -29,7 +29,9 @@ app.add_typer(pipeline.app, name="pipeline")
 app.add_typer(experiment.app, name="experiment")
 app.command("up")(up.up)
 app.command("broker")(broker.broker)
+app.command("query")(query.query)
 app.command("doctor")(doctor.doctor)
+app.command("demo")(demo.demo)
 
 console = Console()
 errors = Console(stderr=True)
@@ -214,3 +216,42 @@ def bench_overlay(
     args, used = {"quick": quick, "seeds": seeds}, machine("numpy", "numba", "msgspec")
     if write(target, result_of("bench overlay", args=args, machine=used, rows=rows)):
         bench.show_asked(console, "Queries in the simulator", overlay.summary(rows))
+
+
+@bench_app.command("fanout")
+def bench_fanout(
+    json_file: JsonFile = None,
+    quick: Annotated[bool, typer.Option("--quick", help="Fewer clients, small blocks.")] = False,
+    flood: Annotated[
+        bool,
+        typer.Option("--flood", help="2,000 clients at a fixed rate instead, one of which reads nothing."),
+    ] = False,
+    seeds: Annotated[str, typer.Option(metavar="A", help="Of the boxes.")] = "1",
+) -> None:
+    """One block to up to 1,000 clients: a broker against a loop in C, mosquitto and nats-server.
+
+    Needs a C compiler and OpenSSL; servers that are not installed are left out.
+
+    Example: sensorgrid bench fanout --quick --json fanout.json
+    """
+    from sensorgrid.benchmarks import fanout
+    from sensorgrid.benchmarks.machine import machine
+    from sensorgrid.cli.bench_fanout import show_fanout, show_flood
+
+    target, seed = arguments.read_target(json_file), arguments.read_seeds(seeds)[0]
+    notes: list[str] = []
+    with errors.status("compiling") as status:
+        if flood:
+            rows = fanout.flood(fanout.FLOOD_QUICK if quick else fanout.FLOOD, seed, status.update)
+        else:
+            rows, notes = fanout.run(fanout.QUICK if quick else fanout.FULL, seed, status.update)
+    args = {"quick": quick, "flood": flood, "seeds": seeds}
+    result: dict[str, object] = {"command": "bench fanout", "version": __version__, "args": args}
+    result |= {"machine": machine("numpy", "numba", "picows"), "rows": rows, "left_out": notes}
+    if not flood:
+        result["summary"] = list(fanout.ratios(rows))
+    if write(target, result):
+        if flood:
+            show_flood(console, rows)
+        else:
+            show_fanout(console, rows, notes)

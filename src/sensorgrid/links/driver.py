@@ -15,11 +15,12 @@ from collections.abc import Callable
 from typing import Protocol, TypeAlias
 
 from sensorgrid.links import wire
-from sensorgrid.links.link import Link, LinkError, dial
+from sensorgrid.links.fan import SLOTS, Fan, fits
+from sensorgrid.links.link import End, Link, LinkError, dial
 from sensorgrid.links.packing import pack, unpack
 from sensorgrid.model.block import Slab
 from sensorgrid.model.errors import SensorGridError
-from sensorgrid.model.ids import Instant, PeerId
+from sensorgrid.model.ids import Instant, PeerId, is_broker
 from sensorgrid.overlay import messages
 from sensorgrid.overlay.codec import CodecError, body_of, decode_all, head_of
 from sensorgrid.overlay.events import (
@@ -32,8 +33,10 @@ from sensorgrid.overlay.events import (
     PeerUp,
     Received,
     Send,
+    Spread,
     Woke,
 )
+from sensorgrid.overlay.forwarding import Plan, Share
 from sensorgrid.overlay.messages import Feed
 
 WAITING_BYTES_MAX = 16 << 20
@@ -71,6 +74,7 @@ class Peer:
         self.on_closed: Callable[[str], None] | None = None
         self.gone: str | None = None
         """why it is closed"""
+        self.ended = asyncio.Event()
         self.small: list[bytes] = []
         """messages that go out at the end of this turn"""
         self._backlog: list[bytes] = []
@@ -93,6 +97,7 @@ class Peer:
     def closed(self, reason: str) -> None:
         """See `Handler`."""
         self.gone = reason
+        self.ended.set()
         if not self.greeting.done():
             self.greeting.set_exception(LinkError(f"connection: {reason}"))
             self.greeting.exception()  # whoever waited has given up, perhaps: no warning for that
@@ -174,14 +179,22 @@ class Driver:
         """sees all that happens, for records and tests"""
         self.on_closed: Callable[[PeerId, str], None] | None = None
         """told why a connection ended, for logs"""
+        self.on_unreachable: Callable[[PeerId, str], None] | None = None
+        """told why one could not be made"""
         self.sent_bytes: dict[PeerId, int] = {}
-        """to brokers"""
+        """of all messages to each broker"""
+        self.values_bytes: dict[PeerId, int] = {}
+        """of values to each broker, before compression"""
+        self.clients_bytes = 0
+        """of values to clients, before compression"""
         self._hello = hello
         self._address_of = address_of
         self._on_effect = on_effect
         self._tls = tls
         self._waiting_bytes_max = waiting_bytes_max
         self._timer: asyncio.TimerHandle | None = None
+        self._due: Instant | None = None
+        """when the timer rings; uvloop does not tell"""
         self._dirty: list[Peer] = []
         self._stopped = False
 
@@ -191,18 +204,21 @@ class Driver:
         """One event, and all that follows from it."""
         if self._stopped or self.failed.done():
             return
-        now = self.loop.time()
         try:
-            effects = self.actor.handle(event, now)
+            self._turn(event, self.loop.time())
         except Exception as error:
             self.failed.set_exception(error)
-            return
+
+    def _turn(self, event: Event, now: Instant) -> None:
+        effects = self.actor.handle(event, now)
         if self.tap is not None:
             self.tap(now, event, effects)
         bodies: dict[int, bytes] = {}  # by identity: the effects keep the slabs alive until we are done
         for effect in effects:
             if type(effect) is Send:
                 self._send(effect.peer, effect.message, bodies)
+            elif type(effect) is Spread:
+                self._spread(effect)
             elif type(effect) is Connect:
                 self._connect(effect.peer)
             elif type(effect) is Disconnect:
@@ -237,10 +253,12 @@ class Driver:
         for task in dials:
             task.cancel()
         await asyncio.gather(*dials, return_exceptions=True)
-        for peer in self.peers.values():
+        peers = list(self.peers.values())
+        self.peers.clear()
+        for peer in peers:
             peer.on_closed = None
             peer.close(code, reason)
-        self.peers.clear()
+        await asyncio.gather(*(peer.ended.wait() for peer in peers if peer.link is not None))
 
     def _received(self, peer: PeerId, connection: Peer, message: bytes) -> None:
         if self.peers.get(peer) is not connection:
@@ -263,16 +281,15 @@ class Driver:
 
     def _arm(self) -> None:
         due = self.actor.next_wakeup()
+        if due == self._due:
+            return
         if self._timer is not None:
-            if due is not None and self._timer.when() == due:
-                return
             self._timer.cancel()
-            self._timer = None
-        if due is not None:
-            self._timer = self.loop.call_at(due, self._woke)
+        self._due = due
+        self._timer = None if due is None else self.loop.call_at(due, self._woke)
 
     def _woke(self) -> None:
-        self._timer = None
+        self._timer = self._due = None
         self.feed(Woke())
 
     # -- effects
@@ -287,6 +304,8 @@ class Driver:
                     self.loop.call_soon(self._flush)
                 self._dirty.append(connection)
             connection.small.append(head_of(message))
+            if is_broker(peer):
+                self._count(peer, 0, len(connection.small[-1]))
             return
         slabs: tuple[Slab, ...] = message.slabs
         body = bodies.get(id(slabs) + connection.packs)  # addresses are even
@@ -294,6 +313,11 @@ class Driver:
             body = pack(body_of(slabs)) if connection.packs else body_of(slabs)
             bodies[id(slabs) + connection.packs] = body
         head = head_of(message, connection.packs)
+        values_bytes = sum(slab.values.nbytes for slab in slabs)
+        if is_broker(peer):
+            self._count(peer, values_bytes, len(head) + len(body))
+        else:
+            self.clients_bytes += values_bytes
         if connection.small:
             head = b"".join((*connection.small, head))
             connection.small.clear()
@@ -301,6 +325,63 @@ class Driver:
         link.send(head, body)
         if link.waiting > self._waiting_bytes_max:
             self.loop.call_soon(self._too_slow, peer, connection)
+
+    def _count(self, broker: PeerId, values_bytes: int, all_bytes: int) -> None:
+        self.values_bytes[broker] = self.values_bytes.get(broker, 0) + values_bytes
+        self.sent_bytes[broker] = self.sent_bytes.get(broker, 0) + all_bytes
+
+    def _spread(self, effect: Spread) -> None:
+        """A block for many: those whose links allow it are served in one go."""
+        self._flush()
+        plan, tick, slab = effect.plan, effect.tick, effect.slab
+        if not fits(slab):
+            for share in plan.shares:
+                self._share(share, share.peers, tick, slab)
+            return
+        fan: Fan | None = plan.memo
+        if fan is None or fan.epoch != SLOTS.epoch:
+            fan = plan.memo = Fan(plan, self._places(plan))
+        sending = fan.send(tick, slab.values)
+        while (rest := sending.step()) is not None:
+            self._send_frame(*rest)
+        for cut, peers in fan.others:
+            frame = cut.frame(tick, slab.values)
+            for peer in peers:
+                self._send_frame(peer, frame)
+        for share, peers in fan.odd:
+            self._share(share, peers, tick, slab)
+        self.clients_bytes += fan.clients_bytes
+        for peer, (values_bytes, all_bytes) in fan.brokers.items():
+            self._count(peer, values_bytes, all_bytes)
+
+    def _places(self, plan: Plan) -> dict[PeerId, int | None]:
+        """Receivers to which frames may be sent; those with a slot, even past their links."""
+        places: dict[PeerId, int | None] = {}
+        for share in plan.shares:
+            for peer in share.peers:
+                connection = self.peers.get(peer)
+                if connection is not None and not connection.packs:
+                    link = connection.link
+                    if isinstance(link, End) and link.accepted:
+                        places[peer] = link.place
+        return places
+
+    def _share(self, share: Share, peers: tuple[PeerId, ...], tick: int, slab: Slab) -> None:
+        """The same message to several."""
+        feed = share.feed(tick, slab)
+        bodies: dict[int, bytes] = {}
+        for peer in peers:
+            self._send(peer, feed, bodies)
+
+    def _send_frame(self, peer: PeerId, frame: bytes | memoryview) -> None:
+        connection = self.peers.get(peer)
+        if connection is None:
+            return
+        link = connection.link
+        if isinstance(link, End):
+            link.send_frame(frame)
+            if link.waits and link.waiting > self._waiting_bytes_max:
+                self.loop.call_soon(self._too_slow, peer, connection)
 
     def _flush(self) -> None:
         dirty, self._dirty = self._dirty, []
@@ -358,8 +439,8 @@ class Driver:
                 if not isinstance(error, SensorGridError | OSError):
                     self.failed.set_exception(error)
                     return
-                if self.on_closed is not None:
-                    self.on_closed(peer, str(error))
+                if self.on_unreachable is not None:
+                    self.on_unreachable(peer, str(error))
                 self.feed(PeerDown(peer))
         elif not task.cancelled():
             task.exception()  # seen

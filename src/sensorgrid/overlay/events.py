@@ -13,6 +13,7 @@ from sensorgrid.model.block import Slab, Values
 from sensorgrid.model.ids import PeerId, QueryId
 from sensorgrid.model.query import Query
 from sensorgrid.overlay import messages
+from sensorgrid.overlay.forwarding import Plan
 
 # -- events
 
@@ -121,6 +122,8 @@ class Submitted:
     ask: Query
     start: int
     until: int | None = None
+    cells: tuple[int, ...] | None = None
+    """only its points in these disjoint cells; None: all of it"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,6 +181,16 @@ class Send(Struct, frozen=True, gc=False):
     message: messages.Any
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Spread:
+    """Send many receivers their parts of one block: as many times `Send` as the plan has receivers."""
+
+    plan: Plan
+    tick: int
+    slab: Slab
+    """the block, of revision 0"""
+
+
 @dataclass(frozen=True, slots=True)
 class Recall:
     """Read the tail of the lake for a region; `Recalled` follows."""
@@ -210,4 +223,4 @@ class Reply:
     reason: str = ""
 
 
-Effect: TypeAlias = Connect | Disconnect | Send | Recall | Deliver | Reply
+Effect: TypeAlias = Connect | Disconnect | Send | Spread | Recall | Deliver | Reply

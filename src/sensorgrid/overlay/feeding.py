@@ -5,6 +5,8 @@ here a supply's ring and its entries are all that counts. It is what a broker do
 """
 
 from sensorgrid.model.block import Slab
+from sensorgrid.overlay.events import Spread
+from sensorgrid.overlay.forwarding import PLAN_MIN
 from sensorgrid.overlay.messages import Feed
 from sensorgrid.overlay.outlets import Entry, Supply, Tick
 from sensorgrid.overlay.state import State
@@ -18,8 +20,10 @@ def forward(state: State, supply: Supply, tick: int, revision: int, slabs: tuple
     before = supply.ring.get(tick)
     replaces = revision > 0 or (before is not None and before[0] < 0)
     supply.keep(tick, revision, slabs, state.settings.ring_ticks)
+    if not replaces and slabs is not None and _spread(state, supply, tick, slabs):
+        return
     for row in supply.table.rows.values():
-        part, hidden = row.part(state.grid, slabs, tick)
+        part: tuple[tuple[Slab, ...] | None, int] | None = None
         for entry in row.entries:
             if not entry.granted or (entry.until is not None and tick >= entry.until):
                 continue
@@ -27,8 +31,43 @@ def forward(state: State, supply: Supply, tick: int, revision: int, slabs: tuple
                 entry.next += 1
             elif entry.next < tick or not replaces:
                 continue
-            state.counters.masked_points += hidden
-            _send(state, entry, tick, revision, part)
+            if part is None:
+                part = row.part(state.grid, slabs, tick)
+            state.counters.masked_points += part[1]
+            _send(state, entry, tick, revision, part[0])
+
+
+def _spread(state: State, supply: Supply, tick: int, slabs: tuple[Slab, ...]) -> bool:
+    """Send a block to all entries that go in step, as one effect; whether that was all of them."""
+    table = supply.table
+    if len(supply.entries) < PLAN_MIN or len(slabs) != 1:
+        return False
+    table.blocks_like(state.grid, slabs[0])
+    served = 0
+    for row in table.rows.values():
+        straight = bool(row.straight)
+        for entry in row.entries:
+            if (
+                straight
+                and entry.next == tick
+                and entry.granted
+                and (entry.until is None or tick < entry.until)
+            ):
+                entry.next = tick + 1
+                served += 1
+                if not entry.in_step:
+                    entry.in_step = table.stale = True
+            elif entry.in_step:
+                entry.in_step = False
+                table.stale = True
+    if not served:
+        return False
+    plan = table.plan()
+    counters = state.counters
+    counters.sent_points += plan.points
+    counters.messages["Feed"] = counters.messages.get("Feed", 0) + plan.receivers
+    state.effects.append(Spread(plan, tick, slabs[0]))
+    return served == len(supply.entries)
 
 
 def skip(state: State, supply: Supply, until: int) -> None:

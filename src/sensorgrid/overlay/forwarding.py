@@ -2,27 +2,81 @@
 
 Receivers that want the same part of the same cell share one row. A block is looked up once, each row is cut
 once, and the same slabs go to all its entries. Rows are compiled when the first block needs them.
+
+Most receivers of a supply go in step: each has had all ticks and wants one rectangle of the next. They make one
+`Plan`, compiled when somebody joins or leaves and carried out for tick after tick (the effect `Spread`): to say the
+same to thousands one by one costs more than to send it.
 """
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from sensorgrid.index.cell import Cell, CellSlices
 from sensorgrid.index.decompose import Fragment
-from sensorgrid.model.block import Slab, Wanted, cut, masked
+from sensorgrid.model.block import Progression, Slab, Wanted, cut, masked, meet
 from sensorgrid.model.box import Box
 from sensorgrid.model.grid import Grid
-from sensorgrid.overlay.messages import Clip
+from sensorgrid.model.ids import PeerId
+from sensorgrid.overlay.messages import Clip, Feed
 
 if TYPE_CHECKING:
     from sensorgrid.overlay.outlets import Entry
+
+PLAN_MIN = 8
+"""receivers below which a plan is not worth its making"""
+
+
+class Share:
+    """Receivers that get the very same message: a rectangle of every tick."""
+
+    __slots__ = ("cell", "generation", "peers", "x", "y")
+
+    def __init__(self, cell: int, generation: int, wanted: Wanted, peers: tuple[PeerId, ...]) -> None:
+        self.cell = cell
+        self.generation = generation
+        self.y = wanted.y
+        """rows"""
+        self.x = wanted.x
+        """columns"""
+        self.peers = peers
+
+    def feed(self, tick: int, slab: Slab) -> Feed:
+        """What each of them is sent."""
+        slabs = cut((slab,), (Wanted(self.y, self.x, 0, 1),), tick)
+        return Feed(self.generation, self.cell, tick, 0, slabs)
+
+
+class Plan:
+    """All receivers of a supply, compiled; never changed once it is made."""
+
+    __slots__ = ("memo", "points", "receivers", "shares", "x", "y")
+
+    def __init__(self, y: Progression, x: Progression, shares: tuple[Share, ...]) -> None:
+        self.y = y
+        """rows of the blocks that it is made for"""
+        self.x = x
+        """their columns"""
+        self.shares = shares
+        self.receivers = sum(len(share.peers) for share in shares)
+        self.points = sum(len(range(*s.y)) * len(range(*s.x)) * len(s.peers) for s in shares)
+        """values that all of them get together"""
+        self.memo: Any = None
+        """of whoever carries it out"""
+
+    def sends(self, tick: int, slab: Slab) -> Iterator[tuple[PeerId, Feed]]:
+        """Who is sent what."""
+        for share in self.shares:
+            feed = share.feed(tick, slab)
+            for peer in share.peers:
+                yield peer, feed
 
 
 class Row:
     """Receivers that want the same part of the same cell."""
 
-    __slots__ = ("cell", "clip", "entries", "wanted")
+    __slots__ = ("cell", "clip", "entries", "straight", "wanted")
 
     def __init__(self, cell: int, clip: Clip | None) -> None:
         self.cell = cell
@@ -30,6 +84,23 @@ class Row:
         self.entries: list[Entry] = []
         self.wanted: tuple[Wanted, ...] | None = None
         """compiled when first needed"""
+        self.straight: bool | None = None
+        """whether that is one rectangle of every block, whatever its tick and values; None: not known yet"""
+
+    def compiled(self, grid: Grid) -> tuple[Wanted, ...]:
+        """What they want, as strided rectangles."""
+        if self.wanted is None:
+            self.wanted = wanted_of(grid, self.cell, self.clip)
+        return self.wanted
+
+    def is_straight(self, grid: Grid, slab: Slab) -> bool:
+        """See `straight`."""
+        wanted, clip = self.compiled(grid), self.clip
+        if len(wanted) != 1 or wanted[0].stride != 1:
+            return False
+        if clip is not None and (clip.low is not None or clip.high is not None):
+            return False
+        return (meet(wanted[0].y, slab.y), meet(wanted[0].x, slab.x)) == (wanted[0].y, wanted[0].x)
 
     def part(
         self, grid: Grid, slabs: tuple[Slab, ...] | None, tick: int
@@ -37,9 +108,7 @@ class Row:
         """Their part of a tick, and how many of its points a value range masked."""
         if slabs is None:
             return None, 0
-        if self.wanted is None:
-            self.wanted = wanted_of(grid, self.cell, self.clip)
-        part = cut(slabs, self.wanted, tick)
+        part = cut(slabs, self.compiled(grid), tick)
         clip = self.clip
         if clip is None or (clip.low is None and clip.high is None):
             return part, 0
@@ -52,10 +121,15 @@ class Row:
 class Table:
     """Rows by cell and clip."""
 
-    __slots__ = ("rows",)
+    __slots__ = ("_like", "_plan", "rows", "stale")
 
     def __init__(self) -> None:
         self.rows: dict[tuple[int, Clip | None], Row] = {}
+        self.stale = True
+        """whether other entries go in step than those in the plan"""
+        self._plan: Plan | None = None
+        self._like: tuple[Progression, Progression] = ((0, 0, 1), (0, 0, 1))
+        """rows and columns of the blocks that the plan is for"""
 
     def add(self, entry: "Entry") -> None:
         """Another receiver."""
@@ -64,6 +138,7 @@ class Table:
         if row is None:
             row = self.rows[key] = Row(*key)
         row.entries.append(entry)
+        entry.in_step = False
 
     def remove(self, entry: "Entry") -> None:
         """One receiver less."""
@@ -72,6 +147,34 @@ class Table:
         row.entries.remove(entry)
         if not row.entries:
             del self.rows[key]
+        self.stale |= entry.in_step
+
+    def blocks_like(self, grid: Grid, slab: Slab) -> None:
+        """Work out which rows are one rectangle of every block like this."""
+        if self._like != (slab.y, slab.x):
+            self._like = (slab.y, slab.x)
+            self.stale = True
+            for row in self.rows.values():
+                row.straight = None
+        for row in self.rows.values():
+            if row.straight is None:
+                row.straight = row.is_straight(grid, slab)
+
+    def plan(self) -> Plan:
+        """For the entries that go in step."""
+        if self._plan is None or self.stale:
+            shares: list[Share] = []
+            for row in self.rows.values():
+                peers: dict[int, list[PeerId]] = {}
+                for entry in row.entries:
+                    if entry.in_step:
+                        peers.setdefault(entry.generation, []).append(entry.peer)
+                if peers:
+                    assert row.wanted is not None, f"{row.cell:b} is not compiled"
+                    shares += [Share(row.cell, g, row.wanted[0], tuple(p)) for g, p in peers.items()]
+            self._plan = Plan(*self._like, tuple(shares))
+            self.stale = False
+        return self._plan
 
 
 def wanted_of(grid: Grid, cell: int, clip: Clip | None) -> tuple[Wanted, ...]:

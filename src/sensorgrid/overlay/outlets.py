@@ -26,8 +26,8 @@ class Entry:
     """What one receiver has from this broker under one name."""
 
     __slots__ = (
-        "attribute", "cell", "clip", "generation", "going", "granted", "next", "peer", "size", "spread", "stays",
-        "supply", "until",
+        "attribute", "cell", "clip", "generation", "going", "granted", "in_step", "next", "peer", "size", "spread",
+        "stays", "supply", "until",
     )  # fmt: skip
 
     def __init__(
@@ -53,6 +53,8 @@ class Entry:
         self.until = until
         self.supply: Supply | None = None
         self.granted = False
+        self.in_step = False
+        """whether it is in its supply's plan; see `sensorgrid.overlay.forwarding`"""
         self.stays = False
         """its receiver can dial nobody else"""
         self.going: PeerId | None = None

@@ -72,12 +72,20 @@ class _Child:
 class Supervisor:
     """Runs until `stop` is called, or a signal asks for it."""
 
-    def __init__(self, parts: Sequence[Part], say: Say, status: Path | None = None) -> None:
+    def __init__(
+        self, parts: Sequence[Part], say: Say, status: Path | None = None, *, signals: bool = True
+    ) -> None:
+        """Without `signals`, whoever runs it hears them and calls `stop`."""
         self._children = [_Child(part) for part in parts]
         self._say = say
         self._status = status
+        self._signals = (signal.SIGINT, signal.SIGTERM) if signals else ()
         self._stopping = asyncio.Event()
         self._guardian: Process | None = None
+
+    def facts(self, name: str) -> dict[str, Any]:
+        """How a part is: state, pid, restarts, last exit."""
+        return next(child.facts() for child in self._children if child.part.name == name)
 
     def stop(self) -> None:
         """Ask for an orderly end."""
@@ -86,7 +94,7 @@ class Supervisor:
     async def run(self) -> None:
         """Keep all parts running until asked to stop; then stop the highest stage first."""
         loop = asyncio.get_running_loop()
-        for number in (signal.SIGINT, signal.SIGTERM):
+        for number in self._signals:
             loop.add_signal_handler(number, self.stop)
         watch = asyncio.create_task(self._keep_guardian())
         tasks: dict[_Child, asyncio.Task[None]] = {}
@@ -103,7 +111,7 @@ class Supervisor:
             watch.cancel()
             await asyncio.gather(watch, return_exceptions=True)
             await self._dismiss_guardian()
-            for number in (signal.SIGINT, signal.SIGTERM):
+            for number in self._signals:
                 loop.remove_signal_handler(number)
 
     # one part

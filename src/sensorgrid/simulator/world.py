@@ -39,6 +39,7 @@ from sensorgrid.overlay.events import (
     Region,
     Reply,
     Send,
+    Spread,
     Submitted,
     Woke,
 )
@@ -379,6 +380,9 @@ class World:
             self._send(me, effect.peer, effect.message)
             return
         match effect:
+            case Spread(plan, tick, slab):
+                for peer, message in plan.sends(tick, slab):
+                    self._send(me, peer, message)
             case Connect(peer):
                 self._dial(me, peer)
             case Disconnect(peer):

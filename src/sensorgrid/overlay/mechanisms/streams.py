@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 from sensorgrid.index.codes import beside, contains
-from sensorgrid.model.block import Slab
+from sensorgrid.model.block import Progression, Slab
 from sensorgrid.model.ids import Instant, PeerId, is_broker
 from sensorgrid.overlay import admission, feeding
 from sensorgrid.overlay.events import Assigned, Published, Recall, Recalled, Region
@@ -44,6 +44,8 @@ class Streams:
         }
         self._grants: dict[tuple[PeerId, int, int], Path | None] = {}
         self._refusals: dict[tuple[PeerId, int, str, tuple[PeerId, ...]], list[int]] = {}
+        self._places: dict[int, tuple[Progression, Progression]] = {}
+        """rows and columns of regions, worked out once"""
         self._generations: dict[PeerId, int] = {}
         """the latest of each receiver, on its present connection"""
         self._stops = False
@@ -312,8 +314,11 @@ class Streams:
     def _slabs(self, cell: int, event: Published) -> tuple[Slab, ...] | None:
         if event.values is None:
             return None
-        box = box_of(self.state.grid, cell)
-        return (Slab((box.y0, box.y1, 1), (box.x0, box.x1, 1), event.values),)
+        where = self._places.get(cell)
+        if where is None:
+            box = box_of(self.state.grid, cell)
+            where = self._places[cell] = ((box.y0, box.y1, 1), (box.x0, box.x1, 1))
+        return (Slab(*where, event.values),)
 
     # -- providers change
 

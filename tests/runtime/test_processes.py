@@ -1,0 +1,192 @@
+"""Brokers as processes: killed without mercy, cut off from each other, told to stop."""
+
+import asyncio
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pytest
+
+from nets import Net, run, until, write_lake
+from proxies import Wire
+from sensorgrid.configuration.network import Network, read_network
+from sensorgrid.model.ids import PeerId
+from sensorgrid.model.query import Query
+from servers import free_port, listens, running, wait_for
+
+WORLD = Query("air_temperature")
+COARSE = Query("air_temperature", resolution=(1 / 2, 1 / 2, 1))
+COMMAND = (sys.executable, "-c", "from sensorgrid.cli.main import run; run()")
+
+
+def write_config(file: Path, urls: dict[int, str], ports: dict[int, int]) -> Path:
+    brokers = "".join(
+        f'[[network.brokers]]\nid = {n}\nurl = "{url}"\nlisten = "127.0.0.1:{ports[n]}"\n'
+        for n, url in urls.items()
+    )
+    file.write_text(
+        'lake = "lake"\n[grid]\nshape = [64, 32]\nresolution_bits = 2\nregion_digits = 2\ntick = "1s"\n'
+        f'[network]\npolicy = "never"\nalive = "1s"\n{brokers}'
+    )
+    return file
+
+
+class Processes(Net):
+    """Brokers as processes; the test is the pipeline."""
+
+    def __init__(self, network: Network, configs: dict[int, Path], stack: ExitStack) -> None:
+        super().__init__(network)
+        self.configs = configs
+        self.stack = stack
+        self.processes: dict[int, subprocess.Popen[bytes]] = {}
+
+    def launch(self, *numbers: int) -> None:
+        """Start brokers side by side; they listen when this returns."""
+        for number in numbers:
+            config = self.configs[number]
+            command = (*COMMAND, "broker", str(config), "--id", str(number))
+            log = config.parent / f"broker-{number}.log"
+            self.processes[number] = self.stack.enter_context(running(*command, log=log))
+        for number in numbers:
+            port = self.network.addresses[PeerId(number)].port
+            wait_for(lambda p=port: listens(p), f"broker {number} to listen")
+            self.hosts[PeerId(number)] = None  # type: ignore[assignment]
+
+    def kill(self, number: int) -> None:
+        self.processes[number].kill()
+        self.processes[number].wait(10)
+        del self.hosts[PeerId(number)]
+        self._publishers.pop(PeerId(number), None)
+
+    async def __aenter__(self) -> "Processes":
+        return self
+
+    async def __aexit__(self, *error: object) -> None:
+        await self.hang_up()
+
+
+@contextmanager
+def brokers(
+    folder: Path, count: int = 4, cut: tuple[int, int] | None = None
+) -> Iterator[tuple[Processes, list[Wire]]]:
+    """Broker processes; with `cut`, the wires between two of them can be cut."""
+    with ExitStack() as stack:
+        ports = {n: free_port() for n in range(count)}
+        urls = {n: f"ws://127.0.0.1:{port}" for n, port in ports.items()}
+        config = write_config(folder / "grid.toml", urls, ports)
+        configs, wires = dict.fromkeys(range(count), config), []
+        for me, other in [cut, cut[::-1]] if cut else []:
+            wire = stack.enter_context(Wire(ports[other]))
+            wires.append(wire)
+            seen = urls | {other: f"ws://127.0.0.1:{wire.port}"}
+            configs[me] = write_config(folder / f"grid-{me}.toml", seen, ports)
+        net = Processes(read_network(config), configs, stack)
+        net.launch(*range(count))
+        yield net, wires
+
+
+async def tick(net: Processes, folder: Path) -> None:
+    """Lake first, then the gateways that are there."""
+    write_lake(net, folder / "lake", net.tick + 1)
+    await net.publish()
+
+
+def test_streams_are_exact_through_random_kills_of_brokers(tmp_path: Path) -> None:
+    rng = Random(7)
+
+    async def story(net: Processes) -> None:
+        async with net:
+            asks = [(WORLD, 0, False), (COARSE, 1, False), (WORLD, 2, True)]
+            for ask, at, roams in asks:
+                (await net.client(at, roams)).pose(ask)
+            await tick(net, tmp_path)
+            for _ in range(5):
+                victim = rng.randrange(4)
+                net.kill(victim)
+                for _ in range(rng.randrange(3)):
+                    await tick(net, tmp_path)
+                net.launch(victim)
+                await tick(net, tmp_path)
+            last = net.tick - 1
+            for client, (ask, _, _) in zip(net.clients, asks, strict=True):
+                await until(lambda c=client, a=ask: c.has(a, last), "the last tick", 60)
+
+            for client, (ask, _, _) in zip(net.clients, asks, strict=True):
+                assert all(client.has(ask, t) and client.is_true(t) for t in range(net.tick))
+                assert (client.doubled, client.gaps) == (0, [])
+
+    with brokers(tmp_path) as (net, _):
+        run(lambda: story(net), 180)
+
+
+@pytest.mark.parametrize("roams", [False, True])
+def test_a_partition_of_ten_seconds_between_two_brokers_loses_nothing(tmp_path: Path, roams: bool) -> None:
+    async def story(net: Processes, wires: list[Wire]) -> None:
+        async with net:
+            client = await net.client(at=0, roams=roams)
+            client.pose(WORLD)
+            await tick(net, tmp_path)
+            await until(lambda: client.has(WORLD, 0), "the first tick")
+            for wire in wires:
+                wire.cut = True
+            for _ in range(10):
+                await tick(net, tmp_path)
+                await asyncio.sleep(1)
+            for wire in wires:
+                wire.cut = False
+            await tick(net, tmp_path)
+            await until(lambda: client.has(WORLD, net.tick - 1), "the last tick", 60)
+
+            assert all(client.has(WORLD, t) and client.is_true(t) for t in range(net.tick))
+            assert (client.doubled, client.gaps) == (0, [])
+
+    with brokers(tmp_path, cut=(0, 1)) as (net, wires):
+        run(lambda: story(net, wires), 120)
+
+
+def test_a_broker_that_is_told_to_stop_ends_cleanly_and_soon(tmp_path: Path) -> None:
+    with brokers(tmp_path, 1) as (net, _):
+        process = net.processes[0]
+
+        process.send_signal(signal.SIGTERM)
+
+        assert process.wait(10) == 0
+        assert not listens(net.network.addresses[PeerId(0)].port)
+        assert "stopped" in (tmp_path / "broker-0.log").read_text()
+
+
+def call(*arguments: Any) -> subprocess.CompletedProcess[str]:
+    return subprocess.run((*COMMAND, *map(str, arguments)), capture_output=True, text=True, timeout=60)
+
+
+def test_mistakes_are_told_in_words(tmp_path: Path) -> None:
+    config = write_config(tmp_path / "grid.toml", {0: "ws://127.0.0.1:7400"}, {0: 7400})
+    odd = tmp_path / "odd.toml"
+    odd.write_text(config.read_text().replace("ws://", "http://"))
+    unknown = tmp_path / "unknown.toml"
+    unknown.write_text(config.read_text().replace("policy", "polici"))
+
+    for arguments, expected in (
+        (("broker", tmp_path / "none.toml"), "found no such file"),
+        (("broker", config, "--id", 5), "--id: found 5, expected one of the brokers"),
+        (("broker", odd), "found 'http://127.0.0.1:7400', expected one such as ws://"),
+        (("broker", unknown), "network.polici: found a key that is not known"),
+    ):
+        done = call(*arguments)
+        assert done.returncode == 2
+        assert expected in done.stderr.replace("\n", " ")
+        assert "Traceback" not in done.stderr
+
+
+def test_a_port_in_use_is_told_in_words(tmp_path: Path) -> None:
+    with brokers(tmp_path, 1) as (net, _):
+        done = call("broker", net.configs[0])
+
+        assert done.returncode == 1
+        assert "address already in use" in done.stderr.lower()
+        assert "Traceback" not in done.stderr
