@@ -251,7 +251,7 @@ def _live() -> Iterator[Any]:
 
 
 def _say(text: str) -> None:
-    errors.print(text, style="dim", highlight=False)
+    errors.print(text, style="dim", highlight=False, soft_wrap=True)
 
 
 def _finish(command: str, outcome: Any, settings: Any, target: Path | None) -> None:

@@ -119,7 +119,8 @@ def show_gateways(console: Console, facts: dict[str, Any]) -> None:
         f" ({facts['by_courier']:,} by the courier) + {facts['waiting']:,} waiting"
         f" + {facts['refused']:,} refused{wrong}",
         highlight=False,
+        soft_wrap=True,
     )
     if facts["regions"]:
         behind = ", ".join(f"{region} ({number:,})" for region, number in sorted(facts["regions"].items()))
-        console.print(f"behind: regions {behind}", highlight=False)
+        console.print(f"behind: regions {behind}", highlight=False, soft_wrap=True)
