@@ -10,7 +10,7 @@ import typer
 from rich.console import Console
 
 from sensorgrid import __version__
-from sensorgrid.cli import arguments, bench, broker, demo, experiment, explain, pipeline, query
+from sensorgrid.cli import arguments, bench, broker, demo, experiment, explain, pipeline, query, status
 from sensorgrid.cli.output import result_of, write
 from sensorgrid.model.errors import SensorGridError
 from sensorgrid.model.grid import ATTRIBUTES
@@ -29,6 +29,7 @@ app.add_typer(pipeline.app, name="pipeline")
 app.add_typer(experiment.app, name="experiment")
 app.command("broker")(broker.broker)
 app.command("query")(query.query)
+app.command("status")(status.status)
 app.command("demo")(demo.demo)
 
 console = Console()

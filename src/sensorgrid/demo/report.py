@@ -205,12 +205,19 @@ def _attribute(story: Story, one: Map) -> str:
         f"<path d='{dots}'/></svg>"
     )
     rms, stated = (float(np.sqrt(np.nanmean(np.square(f)))) for f in (off, one.stated))
-    near = f"off by {rms:.2g} {one.unit} (root mean square); the grid states {stated:.2g} {one.unit} itself"
+    worst = float(np.nanpercentile(one.stated, 99)) or 1.0
     pages = (
         ("Truth", one.truth, low, high, one.colours, "", "what nobody knows"),
         ("Grid", one.grid, low, high, one.colours, stations, "as delivered, without a gap"),
-        ("Grid minus truth", off, -most, most, pictures.CONTRAST, "", near),
-    )
+        (
+            "Grid minus truth", off, -most, most, pictures.CONTRAST, "",
+            f"{rms:.2g} {one.unit} root mean square, over all points alike",
+        ),
+        (
+            "Error that the grid states", one.stated, 0.0, worst, pictures.DOUBT, "",
+            f"{stated:.2g} {one.unit} root mean square; it knows where stations are few",
+        ),
+    )  # fmt: skip
     figures = []
     for title, values, bottom, top, colours, above, note in pages:
         picture = pictures.data_uri(pictures.map_png(values, bottom, top, colours, story.land))

@@ -40,7 +40,6 @@ ADMISSION_S = 3.0
 LAST_TICKS_S = 60.0
 """how long the last ticks may take after their time"""
 POLL_S = 0.5
-SECONDS_MIN = 12.0
 
 
 class DemoError(SensorGridError, RuntimeError):
@@ -52,8 +51,8 @@ class Show:
 
     def __init__(self, stage: Stage, folder: Path, seconds: float) -> None:
         self.stage, self.folder = stage, folder
-        self.seconds = max(seconds, SECONDS_MIN)
-        self.scene = Scene(seconds=self.seconds)
+        self.seconds = seconds
+        self.scene = Scene(seconds=seconds)
         self.guests: tuple[Guest, ...] = audience()
         self.listeners: list[Listener] = []
         self.outage: Outage | None = None
@@ -182,7 +181,8 @@ class Show:
         self._stage("streaming")
         kill_at = self.start_s + max(2 * tick_s, self.seconds / 3)
         end = self.start_s + self.seconds
-        self.last = int((end - 2 * tick_s) // tick_s)
+        # However short it is, some ticks follow the kill.
+        self.last = max(int((end - 2 * tick_s) // tick_s), int(kill_at // tick_s) + 2)
         while True:
             now = time.time()
             self._spark.check(PIPELINE)

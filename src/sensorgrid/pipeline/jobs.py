@@ -35,7 +35,7 @@ from sensorgrid.pipeline.settings import PipelineSettings
 from sensorgrid.pipeline.stages import Job, known_sensors, sum_up, unheard, write_outputs
 from sensorgrid.pipeline.waiting import ENDING, Waiting, committed_batch
 
-CHECKPOINT_FORMAT = 1
+CHECKPOINT_FORMAT = 2
 STOP_S = 30.0
 """how long a micro-batch may go on when the job is asked to stop"""
 STARTS = 3
