@@ -31,7 +31,7 @@ T = "air_temperature"
 
 
 def field(query: Query, grid: Grid = EARTH, errors: bool = True) -> Field:
-    """The longitude's cosine and the latitude."""
+    """A wave along the latitude circle, and the latitude."""
     full = with_errors(query, grid) if errors else query
     assembly = Assembly(grid, full, 0)
     x = grid.extent[0] + (assembly.x.indices + 0.5) * grid.spacing[0]
@@ -41,7 +41,7 @@ def field(query: Query, grid: Grid = EARTH, errors: bool = True) -> Field:
 
 
 def wave(x: np.ndarray, y: np.ndarray) -> np.ndarray:
-    return y + 10 * np.cos(np.deg2rad(x))
+    return y + 10 * np.sin(np.deg2rad(x + 30))
 
 
 def test_units_are_those_of_the_pipeline_and_the_error_is_named_alike() -> None:

@@ -13,10 +13,10 @@ from sensorgrid.client.assembly import Assembly, Tick
 from sensorgrid.client.sharing import Demand, Sharing
 from sensorgrid.model.errors import QueryError
 from sensorgrid.model.grid import Grid
-from sensorgrid.model.ids import PeerId, is_broker
+from sensorgrid.model.ids import PeerId, QueryId, is_broker
 from sensorgrid.model.query import Query
 from sensorgrid.overlay import messages
-from sensorgrid.overlay.events import Deliver, Effect, Region, Reply
+from sensorgrid.overlay.events import Deliver, Effect, Region, Reply, Submitted
 from sensorgrid.overlay.geography import box_of
 from sensorgrid.overlay.policies.interface import Never
 from sensorgrid.simulator.checkers import truth_of
@@ -191,6 +191,63 @@ def test_a_query_that_begins_in_the_past_catches_up_and_then_shares() -> None:
     live = [count for (_, tick, _, _), count in world.crossed.items() if tick >= 6]
     assert max(live) == 1
     assert world.most() == 2
+
+
+def test_a_tick_that_is_half_here_when_the_second_one_comes_is_not_taken_twice() -> None:
+    world = ClientWorld()
+    first = world.open(Query(A))
+    world.tick(2)
+    world.pause(PeerId(1))
+    world.tick(1)
+    assert [t.tick for t in world.got[first]] == [0, 1]
+
+    second = world.open(Query(A, (-170, -80, 170, 80)), start=2)
+    world.pass_(0.3)
+    world.resume(PeerId(1))
+    world.pass_(2.0)
+    world.tick(2)
+
+    world.check(first, 0)
+    world.check(second, 2)
+
+
+def test_a_query_that_ran_is_not_given_up_when_there_is_no_room_for_it_any_more() -> None:
+    world = ClientWorld(budget=1000)
+    first = world.open(Query(A, (-20, 0, 60, 80)))
+    world.tick(2)
+    world.sharing.pause(first)
+    world.pump()
+    taker = world.open(Query(B, (-180, 0, 180, 80)))
+    world.tick(1)
+    assert taker.status == "running"
+
+    world.sharing.pose(first)
+    world.pump()
+    world.pass_(15.0)
+    assert (first.status, first.reason) != ("running", "")
+    assert first in world.sharing.demands
+    world.close(taker)
+    world.pass_(30.0)
+    world.tick(1)
+
+    assert first.status == "running"
+    world.check(first, 0)
+
+
+def test_a_part_of_a_query_that_has_no_points_is_left_out_and_none_at_all_is_refused() -> None:
+    world = ClientWorld()
+    one, other = 0b1011, 0b1000  # one holds points of Europe, the other one none
+    wanted: list[messages.Want] = []
+    world.on_send = lambda sender, to, message: (
+        wanted.append(message) if isinstance(message, messages.Want) else None
+    )
+
+    world.feed(world.client, Submitted(QueryId(901), EUROPE, 0, None, (one, other)))
+    world.feed(world.client, Submitted(QueryId(902), EUROPE, 0, None, (other,)))
+    world.pass_(1.0)
+
+    assert [cell for want in wanted for cell, _, _ in want.items] == [one]
+    assert set(world.nodes[world.client].actor.queries) == {901}  # type: ignore[union-attr]
 
 
 def test_when_the_first_one_ends_the_other_goes_on_without_a_gap_or_a_repeat() -> None:

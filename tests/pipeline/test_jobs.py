@@ -241,7 +241,7 @@ def test_a_checkpoint_without_its_plan_is_refused(spark: SparkSession, world: Pa
     settings = settings_for(world, lake=str(tmp_path / "lake"))
     checkpoint = Path(settings.checkpoint_of())
     checkpoint.mkdir()
-    (checkpoint / "sensorgrid.json").write_text(json.dumps({"format": 2, "id": "x"}))
+    (checkpoint / "sensorgrid.json").write_text(json.dumps({"format": jobs.CHECKPOINT_FORMAT, "id": "x"}))
 
     with pytest.raises(jobs.JobError, match="found one, but no plan"):
         jobs.run(spark, settings, threading.Event(), seconds=1)

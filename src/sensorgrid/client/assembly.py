@@ -56,11 +56,8 @@ class Axis:
     def __init__(self, start: int, stop: int, limit: int, bits: int, points: int) -> None:
         self.start, self.points = start, points
         wanted = np.zeros(stop - start, dtype=bool)
-        # On an axis that closes around the earth, ranks begin anew at the date line.
-        for low, high in ((start, min(stop, points)), (points, stop)):
-            for stride in strides_of(0, limit, bits) if low < high else ():
-                first = low + (stride.offset - low % points) % stride.stride
-                wanted[first - start : high - start : stride.stride] = True
+        for stride in strides_of(0, limit, bits):  # beyond the date line too: whole blocks make up the axis
+            wanted[(stride.offset - start) % stride.stride :: stride.stride] = True
         self.indices: npt.NDArray[np.int64] = np.flatnonzero(wanted) + start
         """ascending; beyond the date line they go on past the number of points"""
         self._place = np.where(wanted, np.cumsum(wanted) - 1, -1)

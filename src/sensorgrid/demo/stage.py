@@ -35,6 +35,8 @@ class Stage:
     stations: int = 1200
     brokers: int = 8
     seed: int = 7
+    late: float = 0.05
+    """part of the reports that come late"""
     delay_s: float = 0.3
     """the longest way of a prompt report"""
     pace: float = 240.0
@@ -49,7 +51,7 @@ class Stage:
             "tick": self.tick_s,
             "lateness": self.lateness_s,
             "delay": self.delay_s,
-            "late": 0.05,
+            "late": self.late,
             "spread": 1,
             "pace": self.pace,
             "attributes": ",".join(self.attributes),

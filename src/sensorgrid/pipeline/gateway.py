@@ -264,6 +264,16 @@ class Line:
             self.gone.set()
 
 
+async def greet(entrance: Entrance, url: str) -> Welcome:
+    """What a broker says to a publisher, who leaves again."""
+    exchange = Exchange(entrance)
+    try:
+        line = await exchange._dial(url)
+        return line.welcome.result()
+    finally:
+        await exchange.close()
+
+
 class Exchange:
     """The open connections of a process; used inside its loop only."""
 

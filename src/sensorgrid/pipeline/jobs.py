@@ -36,6 +36,7 @@ from sensorgrid.pipeline.stages import Job, known_sensors, sum_up, unheard, writ
 from sensorgrid.pipeline.waiting import ENDING, Waiting, committed_batch
 
 CHECKPOINT_FORMAT = 2
+"""1: the clock was Spark's `rate` source"""
 STOP_S = 30.0
 """how long a micro-batch may go on when the job is asked to stop"""
 STARTS = 3
@@ -334,7 +335,7 @@ def _start(
             stream.grids(flagged, now, job)
             .writeStream.foreachBatch(stream.BatchWriter(job))
             .option("checkpointLocation", settings.checkpoint_of())
-            .trigger(processingTime=f"{settings.spark.trigger:g} seconds")
+            .trigger(processingTime=f"{settings.trigger_of(job.grid):g} seconds")
             .start()
         )
         deadline = time.monotonic() + 60

@@ -179,7 +179,8 @@ class SparkSettings(Strict):
 
     master: str = "local[*]"
     driver_memory: str = "1500m"
-    trigger: Duration = 2.0
+    trigger: Duration | None = None
+    """between two micro-batches; like `settle`, but 2 s at most, if left out"""
     conf: dict[str, str] = Field(default_factory=dict)
 
 
@@ -221,6 +222,13 @@ class PipelineSettings(FileSettings):
             lateness_s=2 * grid.tick if given.lateness is None else given.lateness,
             max_age_s=12 * grid.tick if given.max_age is None else given.max_age,
         )
+
+    def trigger_of(self, grid: Grid) -> float:
+        """Seconds between two micro-batches. Spark counts them from 1970 on, as ticks are: with a whole part of
+        `settle`, one begins just when a tick falls due."""
+        if self.spark.trigger is not None:
+            return self.spark.trigger
+        return min(2.0, self.timing_of(grid).settle_s or 1.0)
 
     def limits(self) -> Limits:
         """Limits for single measurements."""

@@ -84,7 +84,6 @@ class Host:
 
     async def start(self) -> None:
         """Listen, read the lake, and be a broker."""
-        prepare(self.network.grid)
         network, address = self.network, self.network.addresses[self.me]
         tls = network.options.tls
         self.driver = Driver(
@@ -100,6 +99,8 @@ class Host:
         self.driver.on_unreachable = self._unreachable
         self.driver.tap = self.tap
         server = None if tls is None else server_tls(tls.cert_file, tls.key_file)
+        # Compiled now, while nobody waits: the first wish would otherwise hold up everybody's greeting.
+        prepare(network.grid)
         self.listener = await listen(address.host, address.port, self._enter, tls=server)
         self.log("listening", broker=self.me, url=address.url, regions=len(self._shapes))
         self.driver.feed(view_of(self.me, network.regions, network.grid, network.links_of(self.me)))
