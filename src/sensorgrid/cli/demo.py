@@ -28,7 +28,7 @@ FRAME_S = 0.25
 
 def demo(
     seconds: Annotated[
-        float, typer.Option("--seconds", min=0, help="How long clients listen; a few ticks at least.")
+        float, typer.Option("--seconds", min=0, max=600, help="How long it streams; a few ticks at least.")
     ] = 60.0,
     json_file: Annotated[
         Path | None,

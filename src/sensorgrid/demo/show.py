@@ -72,7 +72,6 @@ class Show:
         self._past: dict[PeerId, list[wire.Status]] = {}
         """the last words of lives that ended"""
         self._delays: list[float] = []
-        self._owners = checks.owners_of(self.network.grid, self.network.regions)
         self._earth = stage.earth()
         logs = folder / "logs"
         logs.mkdir(exist_ok=True)
@@ -142,8 +141,9 @@ class Show:
         """Clients come one after the other, those who want most first: who comes later finds what is there."""
         self._stage("clients come in")
         self.start = int(time.time() // self.stage.tick_s)
+        owners = checks.owners_of(self.network.grid, self.network.regions)
         listeners = [
-            Listener(guest, place, self.network, self._ticked, self._replied)
+            Listener(guest, place, self.network, owners != guest.broker, self._ticked, self._replied)
             for place, guest in enumerate(self.guests)
         ]
         self.listeners = listeners
@@ -288,7 +288,7 @@ class Show:
         return sum(self._sent(number) for number in self.network.addresses)
 
     def _alone(self) -> int:
-        return sum(checks.bytes_alone(li.tally, self._owners, li.guest.broker) for li in self.listeners)
+        return sum(checks.bytes_alone(li.tally) for li in self.listeners)
 
     # -- the kill
 
@@ -373,10 +373,17 @@ class Show:
 
     def judge(self, truth: Fields) -> Result:
         """All checks."""
+        tallies = [listener.tally for listener in self.listeners]
         return checks.judge(
-            [li.tally for li in self.listeners], [li.guest.broker for li in self.listeners], truth, self.measured_s(),
-            self._owners, self.between(), self.outage, self.begin, self.last, len(self.guests),
-        )  # fmt: skip
+            tallies,
+            truth,
+            self.measured_s(),
+            self.between(),
+            self.outage,
+            self.begin,
+            self.last,
+            len(self.guests),
+        )
 
     def story(self, result: Result, truth: Fields) -> Story:
         """What the report tells."""
