@@ -88,6 +88,7 @@ class Show:
             self._stage("starting Spark and the brokers")
             self.scene.brokers = [BrokerLine(n) for n in self.network.addresses]
             self.scene.guests = [GuestLine(g.name, g.broker) for g in self.guests]
+            self._show_truth()
             await self._calibrated()
             self._spark.start()
             await self._brokers_up()
@@ -214,15 +215,22 @@ class Show:
         if listener.place == 0:
             self._show_map(listener, tick)
 
+    def _show_truth(self) -> None:
+        """Something to look at until the first grid is there."""
+        lon, lat = _axes(self.network.grid)
+        values = self._earth.truth(self.stage.attributes[0], lon[None, :], lat[:, None], time.time()) - 273.15
+        low, high = np.percentile(values, [1, 99])
+        scene = self.scene
+        scene.shown, scene.limits = values.astype(np.float32), (float(np.floor(low)), float(np.ceil(high)))
+        scene.title, scene.unit = "the truth, which nobody but the demo knows", "°C"
+
     def _show_map(self, listener: Listener, tick: int) -> None:
         attribute = self.network.grid.attributes.index(self.stage.attributes[0])
         values = listener.tally.received[tick, attribute].values - 273.15
         scene = self.scene
-        if scene.shown is None:
-            low, high = np.nanpercentile(values, [1, 99])
-            scene.limits = (float(np.floor(low)), float(np.ceil(high)))
+        if not scene.tick_text:
             self._say("the first tick has reached a client", "green")
-        scene.shown, scene.unit = values, "°C"
+        scene.shown = values
         scene.title = "air temperature at 'world model'"
         scene.tick_text = f"{utc((tick + 1) * self.stage.tick_s):%H:%M:%S} UTC"
 
