@@ -325,8 +325,8 @@ because they came after their tick was closed are left out there, too.</li>
 other; the other side is what each client received from every gateway other than its target broker itself. The broker
 that was killed was asked right before.</li>
 <li><b>Delay</b> runs from the time of the tick's last measurement, at the end of the tick, until a client is complete:
-reports on their way, Spark, lake, brokers and the outage are in it. Ticks that Spark made up for after its start are
-not.</li>
+reports on their way, Spark, lake, brokers and the outage are in it. It counts from the tick on that ran when Spark had
+caught up after its start: when a tick had reached a client before the next one had ended.</li>
 <li><b>Recovered</b> runs from the kill until every client whose stream came through that broker, or which had dialled
 it, has the first tick that ended after the kill.</li>
 """

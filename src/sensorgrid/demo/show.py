@@ -35,6 +35,8 @@ BROKERS_S = 90.0
 """how long the brokers may take to come up"""
 FIRST_GRID_S = 240.0
 """how long Spark may take to the first grid"""
+CATCH_UP_S = 40.0
+"""how long it may then take until a tick is there before the next one has ended"""
 ADMISSION_S = 3.0
 """how long a client may take to be served before the next one comes"""
 LAST_TICKS_S = 60.0
@@ -72,6 +74,10 @@ class Show:
         self._past: dict[PeerId, list[wire.Status]] = {}
         """the last words of lives that ended"""
         self._delays: list[float] = []
+        self._replies: dict[tuple[str, str], list[str]] = {}
+        """what clients were told since the last look, and which"""
+        self._caught_up = False
+        """whether a tick has reached a client before the next one had ended"""
         self._earth = stage.earth()
         logs = folder / "logs"
         logs.mkdir(exist_ok=True)
@@ -167,12 +173,20 @@ class Show:
                     f"pipeline: found no grid, expected one within {FIRST_GRID_S:g} s; its last words:\n"
                     + self._spark.last_words(PIPELINE)
                 )
-            await self._poll()
-            self._spark.check(PIPELINE)
-            await asyncio.sleep(POLL_S)
+            await self._look()
         plan = Lake(str(self.folder / "lake")).plan()
         assert plan is not None, "the pipeline has made one before its first grid"
         self.begin = max(self.start, plan.start_tick)
+        self._stage("Spark catches up")
+        deadline = time.monotonic() + CATCH_UP_S
+        while not self._caught_up and time.monotonic() < deadline:
+            await self._look()
+
+    async def _look(self) -> None:
+        """See how all are, and wait a little."""
+        self._spark.check(PIPELINE)
+        await self._poll()
+        await asyncio.sleep(POLL_S)
 
     async def _perform(self) -> None:
         tick_s = self.stage.tick_s
@@ -186,8 +200,6 @@ class Show:
         self.last = max(int((end - 2 * tick_s) // tick_s), int(kill_at // tick_s) + 2)
         while True:
             now = time.time()
-            self._spark.check(PIPELINE)
-            await self._poll()
             self.scene.elapsed_s = now - self.start_s
             if self.outage is None and now >= kill_at:
                 await self._kill()
@@ -196,7 +208,7 @@ class Show:
                 closed = (self.last + 1) * tick_s + self.stage.settle_s + self.stage.lateness_s
                 if (now >= closed + 2 * tick_s and self._complete()) or now >= end + LAST_TICKS_S:
                     break
-            await asyncio.sleep(POLL_S)
+            await self._look()
         await self._poll()
 
     def _complete(self) -> bool:
@@ -210,6 +222,7 @@ class Show:
         line.ticks += 1
         line.delay_s = delay_s
         line.hit = False
+        self._caught_up = self._caught_up or delay_s < self.stage.tick_s
         if self.first and tick >= self.first:
             self._delays.append(delay_s)
         if listener.place == 0:
@@ -236,12 +249,21 @@ class Show:
 
     def _replied(self, listener: Listener, status: str, reason: str) -> None:
         self.scene.guests[listener.place].state = status
-        if status not in ("admitted",):
-            self._say(f"{listener.guest.name}: {status}{f', {reason}' if reason else ''}", "yellow")
+        if status != "admitted":
+            self._replies.setdefault((status, reason), []).append(listener.guest.name)
+
+    def _tell_replies(self) -> None:
+        """One line for all who were told the same."""
+        replies, self._replies = self._replies, {}
+        for (status, reason), names in replies.items():
+            who = names[0] if len(names) == 1 else f"{len(names)} clients"
+            style = "green" if status == "resumed" else "yellow"
+            self._say(f"{who}: {status}{f', {reason}' if reason else ''}", style)
 
     # -- what brokers say
 
     async def _poll(self) -> None:
+        self._tell_replies()
         found = await asyncio.gather(*(o.status() for o in self._observers.values()))
         now = time.time()
         for number, status in zip(self._observers, found, strict=True):
