@@ -58,12 +58,10 @@ def _maps(show: Show, truth: Fields, end_s: float) -> list[Map]:
             continue
         true = show.earth.truth(name, lon[None, :], lat[:, None], end_s)
         factor, shift, unit = (0.01, 0.0, "hPa") if name == PRESSURE else (1.0, -273.15, "°C")
-        maps.append(
-            Map(
-                name.removesuffix("_at_mean_sea_level").replace("_", " "), unit, true * factor + shift,
-                received.values * factor + shift, stated * factor, pictures.DEPTH if name == PRESSURE else pictures.HEAT,
-            )
-        )  # fmt: skip
+        colours = pictures.DEPTH if name == PRESSURE else pictures.HEAT
+        title = name.removesuffix("_at_mean_sea_level").replace("_", " ")
+        grid = received.values * factor + shift
+        maps.append(Map(title, unit, true * factor + shift, grid, stated * factor, colours))
     return maps
 
 
