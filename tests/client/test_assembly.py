@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 
 from oracles import Mask, query_mask
 from sensorgrid.client.assembly import Assembly, Tick
-from sensorgrid.index.decompose import decompose_box
+from sensorgrid.index.cell import Cell
+from sensorgrid.index.decompose import Fragment, decompose_box
 from sensorgrid.model.block import Slab, cut
 from sensorgrid.model.box import Box
 from sensorgrid.model.errors import QueryError
@@ -178,6 +179,30 @@ def test_gaps_are_counted_and_named_and_data_replace_them(
         )
         assert tick.missing == away
     assert assembly.doubled == 0
+
+
+def test_a_gap_of_a_piece_that_has_points_on_some_ticks_only_leaves_the_others_alone() -> None:
+    query = Query(A, (0, 0, 45, 45))
+    box, limits = query.box(EARTH), query.limits(EARTH)
+    cells = pieces_of(EARTH, query, 9)
+    even = [c for c in cells if Fragment(Cell(c), box, limits, 0).slices(EARTH)[0].ticks == (0, 2)]
+    assembly = Assembly(EARTH, query, 0)
+    assert 0 < len(even) < len(cells)
+
+    for cell in even:
+        assembly.add_gap(0, box, limits, cell, 0, 4)
+    first = assembly.take()
+    second = assembly.take()
+    for cell in cells:
+        if cell not in even:
+            assembly.add(0, 1, 0, block(EARTH, query, 0, cell, 1))
+    third = assembly.take()
+
+    assert first is not None
+    assert (first.tick, first.missing) == (0, assembly.points)
+    assert second is None
+    assert third is not None
+    assert (third.tick, third.missing) == (1, 0)
 
 
 def test_a_long_gap_takes_no_memory_and_every_tick_of_it_is_given() -> None:

@@ -1,6 +1,7 @@
 """The asynchronous client against real brokers on loopback."""
 
 import asyncio
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -14,6 +15,7 @@ from sensorgrid.client.connection import AsyncClient
 from sensorgrid.client.fields import Field
 from sensorgrid.model.errors import QueryError, UnknownAttributeError
 from sensorgrid.model.ids import PeerId
+from sensorgrid.overlay.events import Published
 from sensorgrid.overlay.messages import Feed
 
 T, W = "air_temperature", "wind_speed"
@@ -139,6 +141,20 @@ def test_the_newest_field(tmp_path: Path) -> None:
     run(story)
 
 
+def test_the_newest_field_is_one_with_values(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with Net(network(tmp_path, grid=GRID)) as net, await sensorgrid.aconnect(net.url(0)) as grid:
+            net.tick = grid.grid.tick_at(datetime.now(UTC)) - 3
+            await net.publish(2)
+            for region in net.network.regions:
+                lacking = Published(region.attribute, region.cell, net.tick, 0, region.epoch, None)
+                net.hosts[region.owner].driver.feed(lacking)
+
+            check(net, await grid.latest(BOX), net.tick - 1)
+
+    run(story)
+
+
 def test_the_newest_field_of_a_silent_network_times_out(tmp_path: Path) -> None:
     async def story() -> None:
         async with Net(network(tmp_path, grid=GRID)) as net, await sensorgrid.aconnect(net.url(0)) as grid:
@@ -159,7 +175,11 @@ def test_a_field_at_a_time_waits_until_it_is_there(tmp_path: Path) -> None:
             await net.publish(6)
 
             check(net, await early, 2)
+            first = fields._stream
             check(net, await fields.at(np.datetime64("1970-01-01T00:00:05")), 4)
+            assert fields._stream is first  # going forward costs one stream
+            check(net, await fields.at(np.datetime64("1970-01-01T00:00:03")), 2)  # still at hand
+            assert fields._stream is first
             check(net, await fields.at(np.datetime64("1970-01-01T00:00:01")), 0)  # back again
             with pytest.raises(sensorgrid.TimedOut, match="found none within"):
                 await fields.at("1970-01-01T00:05Z", timeout_s=0.2)
@@ -231,6 +251,25 @@ def test_the_client_goes_on_when_its_broker_dies_and_comes_back_when_all_do(tmp_
 
             for tick, field in zip((2, 3), fields, strict=True):
                 check(net, field, tick)
+
+    run(story)
+
+
+def test_a_network_that_comes_back_with_another_grid_is_not_mistaken_for_the_old_one(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with Net(network(tmp_path, 1, grid=GRID)) as net, await sensorgrid.aconnect(net.url(0)) as grid:
+            stream = grid.stream(BOX, after=-1)
+            await net.publish(1)
+            await some(stream, 1)
+            await net.crash(0)
+            other = network(tmp_path, 1, grid=GRID | {"tick": 2.0})
+            net.network = replace(other, addresses=net.network.addresses)
+            await net.start(0)
+
+            with pytest.raises(sensorgrid.GridMismatch, match="connect again"):
+                await some(stream, 1)
+            with pytest.raises(sensorgrid.ConnectionLost, match="grid"):
+                grid.stream(BOX)
 
     run(story)
 

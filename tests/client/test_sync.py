@@ -58,7 +58,7 @@ def test_errors_come_out_as_they_are_and_leave_no_thread(tmp_path: Path) -> None
         with pytest.raises(sensorgrid.SensorGridError, match="expected one of"):
             grid.stream(Query("rain"))
         stream = grid.stream(BOX, after=-1)
-        with pytest.raises(TimeoutError):
+        with pytest.raises(sensorgrid.TimedOut, match=r"within 0.2 s"):
             stream.next(timeout_s=0.2)
         net.publish(1)
         assert stream.next(timeout_s=10).tick == 0  # type: ignore[union-attr]

@@ -30,7 +30,7 @@ from sensorgrid.pipeline.settings import read_settings
 from servers import wait_for
 
 NAME = "air_temperature"
-STAGE = Stage(shape=(64, 32), stations=400, brokers=4, attributes=(NAME,), late=0.0)
+STAGE = Stage(shape=(64, 32), stations=400, brokers=4, late=0.0)
 COMMAND = (sys.executable, "-m", "sensorgrid")
 CLIENT = (sys.executable, str(Path(__file__).parents[1] / "chaos_client.py"))
 AFTER_S = 240.0

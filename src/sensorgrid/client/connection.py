@@ -155,7 +155,7 @@ class AsyncClient:
             on_effect=self._effect,
             tls=tls,
         )  # fmt: skip
-        self.driver.on_closed = self._link_closed
+        self.driver.on_unreachable = self._unreachable
         self.driver.failed.add_done_callback(self._failed)
         self.driver.adopt(first, peer)
 
@@ -447,7 +447,7 @@ class AsyncClient:
         self.sharing.woke(self._loop.time())
         self._pump()
 
-    def _link_closed(self, peer: PeerId, reason: str) -> None:
+    def _unreachable(self, peer: PeerId, reason: str) -> None:
         if reason.startswith("grid:"):  # a broker that was restarted with another grid
             self._give_up(GridMismatch(f"broker {peer} at {self.brokers.get(peer)}: {reason}; connect again"))
 

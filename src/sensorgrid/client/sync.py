@@ -15,7 +15,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from sensorgrid.client.connection import BUFFER, After, AsyncClient, Urls, aconnect
-from sensorgrid.client.errors import ConnectionLost
+from sensorgrid.client.errors import ConnectionLost, TimedOut
 from sensorgrid.client.explanation import Explanation
 from sensorgrid.client.exports import joined, table_of
 from sensorgrid.client.fields import Field
@@ -194,8 +194,13 @@ class Stream:
         return field
 
     def next(self, timeout_s: float | None = None) -> Field | None:
-        """The next field, None after the last; `TimeoutError` if it does not come in time, and can be asked again."""
-        return self._thread.run(_next_or_none(self._stream), timeout_s)
+        """The next field, None after the last; `TimedOut` if it does not come in time, and can be asked again."""
+        try:
+            return self._thread.run(_next_or_none(self._stream), timeout_s)
+        except TimeoutError as error:
+            if isinstance(error, TimedOut):
+                raise
+            raise TimedOut(f"stream: found no tick within {timeout_s:g} s, expected one") from None
 
     def commit(self) -> None:
         """Say that the field given last has been processed, without asking for another one yet."""

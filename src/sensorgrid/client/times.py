@@ -92,11 +92,11 @@ class AsyncTimeField:
         if tick in self._kept:
             return self._kept[tick]
         stream = self._stream
-        if (
-            stream is None
-            or (stream.tick is not None and tick <= stream.tick)
-            or stream.demand.assembly.next > tick
-        ):
+        if stream is not None:
+            passed = stream.tick is not None and tick <= stream.tick
+            far = tick > stream.demand.assembly.next + KEPT  # not worth to fetch all that lies between
+            stream = None if passed or far else stream
+        if stream is None:
             await self.aclose()
             stream = self._stream = self._client.stream(self.query, after=tick - 1, **self._options)
         while (found := await stream.next_tick()) is not None:
