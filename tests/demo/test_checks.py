@@ -47,8 +47,8 @@ def slabs_of(query: Query, tick: int, values: np.ndarray) -> list[Slab]:
     return found
 
 
-def fed(query: Query = QUERY, skip: int | None = None) -> Tally:
-    tally = Tally(GRID, query)
+def fed(query: Query = QUERY, skip: int | None = None, target: int = 0) -> Tally:
+    tally = Tally(GRID, query, target != OWNERS)
     for tick in range(FIRST, LAST + 1):
         if tick != skip:
             for slab in slabs_of(query, tick, field_at(tick)):
@@ -60,16 +60,7 @@ def judged(tally: Tally, fields: checks.Fields | None = None, between: int = 0) 
     measured = {tick: (tick + 1) * 4.0 for tick in range(FIRST, LAST + 1)}
     outage = Outage(PeerId(1), (FIRST + 2.5) * 4, (0,))
     return checks.judge(
-        [tally],
-        [PeerId(0)],
-        truth() if fields is None else fields,
-        measured,
-        OWNERS,
-        between,
-        outage,
-        FIRST,
-        LAST,
-        1,
+        [tally], truth() if fields is None else fields, measured, between, outage, FIRST, LAST, 1
     )
 
 
@@ -93,7 +84,7 @@ def test_a_tick_that_never_came_is_missed() -> None:
 
 
 def test_a_single_point_that_never_came_is_missed() -> None:
-    tally = Tally(GRID, QUERY)
+    tally = Tally(GRID, QUERY, OWNERS != 0)
     for tick in range(FIRST, LAST + 1):
         for slab in slabs_of(QUERY, tick, field_at(tick)):
             if tick == 104 and slab.values.shape[0] > 1:
@@ -165,7 +156,7 @@ def test_a_revision_counts_once_and_its_value_is_the_last() -> None:
 
 
 def test_an_older_revision_after_a_newer_one_is_a_double() -> None:
-    tally = Tally(GRID, QUERY)
+    tally = Tally(GRID, QUERY, OWNERS != 0)
     for revision in (1, 0):
         tally.deliver(0, 100, revision, slabs_of(QUERY, 100, field_at(100, revision)), 0)
 
@@ -176,19 +167,19 @@ def test_nothing_is_charged_for_regions_that_the_target_owns() -> None:
     tally = fed()
     away = int(((OWNERS != 0) & tally.mask).sum())
 
-    assert checks.bytes_alone(tally, OWNERS, PeerId(0)) == 4 * 4 * away
-    assert sum(checks.bytes_alone(tally, OWNERS, PeerId(n)) for n in range(4)) == 3 * 4 * 4 * tally.points
+    assert checks.bytes_alone(tally) == 4 * 4 * away
+    assert sum(checks.bytes_alone(fed(target=n)) for n in range(4)) == 3 * 4 * 4 * tally.points
 
 
 def test_more_traffic_than_without_sharing_fails() -> None:
-    alone = checks.bytes_alone(fed(), OWNERS, PeerId(0))
+    alone = checks.bytes_alone(fed())
 
     assert judged(fed(), between=alone // 4).saving == pytest.approx(0.75, abs=0.01)
     assert not judged(fed(), between=alone).holds
 
 
 def test_too_few_ticks_say_why() -> None:
-    tally = Tally(GRID, QUERY)
+    tally = Tally(GRID, QUERY, OWNERS != 0)
 
     result = judged(tally)
 

@@ -384,6 +384,44 @@ def test_spark_reads_a_batch(spark: SparkSession) -> None:
     assert frame.count() == len(earth.reports(start / 1000, start / 1000 + 600))
 
 
+def test_what_arrives_while_a_stream_starts_is_read() -> None:
+    reader = SyntheticStreamReader(SyntheticSettings.of(STREAM | {"start": "now"}))
+    first = reader.initialOffset()
+    end = first | {"arrival_ms": first["arrival_ms"] + 500}
+    second = {name: value + 20 for name, value in first.items()}  # as Spark asks again, a little later
+
+    shares = reader.partitions(second, end)
+
+    assert {share.start_ms for share in shares} == {first["arrival_ms"]}
+    assert {
+        share.start_ms for share in reader.partitions(end, end | {"arrival_ms": end["arrival_ms"] + 9})
+    } == {end["arrival_ms"]}
+
+
+def test_delays_spread_and_pace_are_options() -> None:
+    given = {
+        "tick": "4",
+        "delay": "0.5",
+        "spread": "1",
+        "pace": "100",
+        "late": "0",
+        "faults": "0",
+        "stations": "200",
+    }
+    earth = SyntheticSettings.of(STREAM | given | {"attributes": weather.TEMPERATURE}).earth
+
+    rows, labels = earth.reports(1000.0, 1040.0), earth.labels(1000.0, 1040.0)
+
+    event_s = pc.cast(rows["event_time"], pa.int64()).to_numpy() / 1e6
+    delay_s = labels["arrival_ms"].to_numpy() / 1e3 - event_s
+    assert 0 < delay_s.max() <= 0.5 + 1e-3
+    assert np.ptp(event_s % 4) > 3.8  # over the whole tick, each station at its own moment
+    slow = Earth(seed=earth.seed, attributes=earth.attributes)
+    assert earth.truth(weather.TEMPERATURE, 10.0, 50.0, 1000.0) == slow.truth(
+        weather.TEMPERATURE, 10.0, 50.0, 1e5
+    )
+
+
 def test_a_stream_that_is_stopped_and_started_again_delivers_every_report_once(
     spark: SparkSession, tmp_path: Path
 ) -> None:

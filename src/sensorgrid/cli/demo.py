@@ -28,7 +28,7 @@ FRAME_S = 0.25
 
 def demo(
     seconds: Annotated[
-        float, typer.Option("--seconds", min=0, help="How long clients listen; a few ticks at least.")
+        float, typer.Option("--seconds", min=0, max=600, help="How long it streams; a few ticks at least.")
     ] = 60.0,
     json_file: Annotated[
         Path | None,
@@ -83,6 +83,7 @@ def _place(folder: Path | None) -> Iterator[Path]:
 
 async def _run(show: "Show", report: Path) -> "Result":
     from sensorgrid.demo.report import render
+    from sensorgrid.demo.telling import story_of
 
     loop, me = asyncio.get_running_loop(), asyncio.current_task()
     assert me is not None
@@ -102,7 +103,7 @@ async def _run(show: "Show", report: Path) -> "Result":
                 await show.play()
                 truth = await show.look_again()
                 result = show.judge(truth)
-                report.write_text(render(show.story(result, truth)))
+                report.write_text(render(story_of(show, result, truth)))
                 return result
             finally:
                 drawing.cancel()

@@ -10,7 +10,19 @@ import typer
 from rich.console import Console
 
 from sensorgrid import __version__
-from sensorgrid.cli import arguments, bench, broker, demo, doctor, experiment, explain, pipeline, query, up
+from sensorgrid.cli import (
+    arguments,
+    bench,
+    broker,
+    demo,
+    doctor,
+    experiment,
+    explain,
+    pipeline,
+    query,
+    status,
+    up,
+)
 from sensorgrid.cli.output import result_of, write
 from sensorgrid.model.errors import SensorGridError
 from sensorgrid.model.grid import ATTRIBUTES
@@ -31,6 +43,7 @@ app.command("up")(up.up)
 app.command("broker")(broker.broker)
 app.command("query")(query.query)
 app.command("doctor")(doctor.doctor)
+app.command("status")(status.status)
 app.command("demo")(demo.demo)
 
 console = Console()

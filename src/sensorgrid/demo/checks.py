@@ -148,13 +148,12 @@ def owners_of(grid: Grid, regions: Iterable[Region]) -> npt.NDArray[np.int32]:
     return owners
 
 
-def bytes_alone(tally: Tally, owners: npt.NDArray[np.int32], target: PeerId) -> int:
+def bytes_alone(tally: Tally) -> int:
     """What would have crossed links if this stream came by itself from each gateway to its target broker.
 
     Nothing for the target's own regions; every revision that was delivered counts, as it does between brokers.
     """
-    away = owners != target
-    return sum(int(r.times[away].sum()) * tally.grid.value_bytes for r in tally.received.values())
+    return tally.delivered_away * tally.grid.value_bytes
 
 
 # -- delays
@@ -209,10 +208,8 @@ def points_of_cell(grid: Grid, cell: int) -> Mask:
 
 def judge(
     tallies: Sequence[Tally],
-    targets: Sequence[PeerId],
     truth: Fields,
     measured_s: Mapping[int, float],
-    owners: npt.NDArray[np.int32],
     between: int,
     outage: Outage | None,
     first: int,
@@ -224,7 +221,7 @@ def judge(
     missing = sum(missing_points(t, first, last) for t in tallies)
     doubled = sum(t.doubled for t in tallies)
     wrong = sum(wrong_points(t, truth, first, last) for t in tallies)
-    alone = sum(bytes_alone(t, owners, target) for t, target in zip(tallies, targets, strict=True))
+    alone = sum(bytes_alone(t) for t in tallies)
     delays = delays_of(tallies, measured_s, first, last)
     p50, p99 = percentile(delays, 0.5), percentile(delays, 0.99)
     recovered = None if outage is None else recovered_s(tallies, outage, first, last)

@@ -10,7 +10,7 @@ from random import Random
 
 from sensorgrid.configuration.network import Network
 from sensorgrid.demo.stage import Guest
-from sensorgrid.demo.tally import Tally
+from sensorgrid.demo.tally import Mask, Tally
 from sensorgrid.links import wire
 from sensorgrid.links.driver import Driver
 from sensorgrid.model.ids import BROKERS_MAX, PeerId, QueryId
@@ -29,13 +29,14 @@ class Listener:
         guest: Guest,
         place: int,
         network: Network,
+        away: Mask,
         on_tick: Callable[["Listener", int], None],
         on_reply: Callable[["Listener", str, str], None],
     ) -> None:
         self.guest = guest
         self.place = place
         """in the audience"""
-        self.tally = Tally(network.grid, guest.query)
+        self.tally = Tally(network.grid, guest.query, away)
         self.state = "waits"
         """what became of its query, in the network's words"""
         self._on_tick, self._on_reply = on_tick, on_reply

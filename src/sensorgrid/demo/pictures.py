@@ -28,6 +28,8 @@ DEPTH = _palette("#2d0b45", "#6a2380", "#b04a8a", "#e58b7f", "#f6cf9b", "#d8e8b0
 """low to high"""
 CONTRAST = _palette("#23407f", "#5b8fc7", "#c4dcec", "#fbfaf5", "#f3cdb3", "#d4765a", "#8e1f2f")
 """too low, right, too high"""
+DOUBT = _palette("#fbfaf5", "#f6dfae", "#eab08a", "#cf6f7e", "#8e4585", "#3b2a66", "#151433")
+"""sure to unsure"""
 _COAST = np.array([30, 36, 48], np.uint8)
 
 

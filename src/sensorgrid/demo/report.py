@@ -205,12 +205,19 @@ def _attribute(story: Story, one: Map) -> str:
         f"<path d='{dots}'/></svg>"
     )
     rms, stated = (float(np.sqrt(np.nanmean(np.square(f)))) for f in (off, one.stated))
-    near = f"off by {rms:.2g} {one.unit} (root mean square); the grid states {stated:.2g} {one.unit} itself"
+    worst = float(np.nanpercentile(one.stated, 99)) or 1.0
     pages = (
         ("Truth", one.truth, low, high, one.colours, "", "what nobody knows"),
         ("Grid", one.grid, low, high, one.colours, stations, "as delivered, without a gap"),
-        ("Grid minus truth", off, -most, most, pictures.CONTRAST, "", near),
-    )
+        (
+            "Grid minus truth", off, -most, most, pictures.CONTRAST, "",
+            f"{rms:.2g} {one.unit} root mean square, over all points alike",
+        ),
+        (
+            "Error that the grid states", one.stated, 0.0, worst, pictures.DOUBT, "",
+            f"{stated:.2g} {one.unit} root mean square; it knows where stations are few",
+        ),
+    )  # fmt: skip
     figures = []
     for title, values, bottom, top, colours, above, note in pages:
         picture = pictures.data_uri(pictures.map_png(values, bottom, top, colours, story.land))
@@ -318,8 +325,8 @@ because they came after their tick was closed are left out there, too.</li>
 other; the other side is what each client received from every gateway other than its target broker itself. The broker
 that was killed was asked right before.</li>
 <li><b>Delay</b> runs from the time of the tick's last measurement, at the end of the tick, until a client is complete:
-reports on their way, Spark, lake, brokers and the outage are in it. Ticks that Spark made up for after its start are
-not.</li>
+reports on their way, Spark, lake, brokers and the outage are in it. It counts from the tick on that ran when Spark had
+caught up after its start: when a tick had reached a client before the next one had ended.</li>
 <li><b>Recovered</b> runs from the kill until every client whose stream came through that broker, or which had dialled
 it, has the first tick that ended after the kill.</li>
 """

@@ -8,9 +8,12 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from sensorgrid.model.grid import Grid
 from sensorgrid.model.ids import PeerId
 from sensorgrid.model.query import Query
 from sensorgrid.pipeline import planning
@@ -20,6 +23,8 @@ from sensorgrid.pipeline.settings import PipelineSettings
 from sensorgrid.pipeline.sources.synthetic import SyntheticSettings
 from sensorgrid.pipeline.sources.synthetic_earth import Earth
 from sensorgrid.pipeline.sources.synthetic_weather import PRESSURE, TEMPERATURE
+
+Floats = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,6 +189,15 @@ def audience() -> tuple[Guest, ...]:
         _guest("monsoon", east, (60, -10, 125, 32), (1 / 2, 1 / 2, 1 / 2), PRESSURE),
         _guest("date line", east, (135, -45, -158, 45), 1.0, PRESSURE),
     )
+
+
+def axes_of(grid: Grid, scale: int = 1) -> tuple[Floats, Floats]:
+    """Longitudes and latitudes of the points, or of a map `scale` times as fine."""
+    west, south, east, north = grid.extent
+    nx, ny = (n * scale for n in grid.shape)
+    lon = west + (np.arange(nx) + 0.5) * (east - west) / nx
+    lat = south + (np.arange(ny) + 0.5) * (north - south) / ny
+    return lon, lat
 
 
 def free_ports(count: int) -> list[int]:

@@ -34,7 +34,7 @@ li.good:before{content:"✓";color:var(--good)}
 li.bad:before,li.note:before{content:"✗";color:var(--bad)}
 li.note:before{content:"!"}
 ul.plain li{margin:.5rem 0;max-width:52rem}
-.maps{display:grid;grid-template-columns:repeat(3,1fr);gap:.9rem}
+.maps{display:grid;grid-template-columns:repeat(2,1fr);gap:1.1rem}
 figure{margin:0;min-width:0}
 .map{position:relative;line-height:0}
 .map img{width:100%;border-radius:6px}

@@ -26,8 +26,6 @@ class Received:
     """[row, column] of the whole grid; NaN where nothing has come"""
     revision: npt.NDArray[np.int16]
     """the highest that has come; -1: nothing"""
-    times: npt.NDArray[np.uint8]
-    """how many revisions of each point have come"""
 
 
 @dataclass(slots=True)
@@ -36,6 +34,8 @@ class Tally:
 
     grid: Grid
     query: Query
+    away: Mask
+    """points of regions that the client's target broker does not own, [row, column]"""
     mask: Mask = field(init=False)
     """points that it asks for"""
     points: int = field(init=False)
@@ -48,6 +48,8 @@ class Tally:
     """when each tick was first complete, in seconds since 1970"""
     delivered: int = 0
     """points that came, revisions included"""
+    delivered_away: int = 0
+    """those of them that came from regions of other brokers"""
     doubled: int = 0
     """points that came again without a higher revision"""
     uninvited: int = 0
@@ -77,10 +79,10 @@ class Tally:
             self.doubled += int((asked & stale).sum())
             fresh = asked & ~stale
             self.delivered += int(fresh.sum())
+            self.delivered_away += int((fresh & self.away[where]).sum())
             self.filled[tick] = self.filled.get(tick, 0) + int((fresh & (before < 0)).sum())
             known.values[where] = np.where(fresh, slab.values, known.values[where])
             known.revision[where] = np.where(fresh, revision, before)
-            known.times[where] += fresh
         if self.filled.get(tick, 0) == self.points and tick not in self.complete_s:
             self.complete_s[tick] = now_s
             return True
@@ -91,7 +93,7 @@ class Tally:
         if known is None:
             shape = self.grid.shape[::-1]
             known = self.received[tick, attribute] = Received(
-                np.full(shape, np.nan, np.float32), np.full(shape, -1, np.int16), np.zeros(shape, np.uint8)
+                np.full(shape, np.nan, np.float32), np.full(shape, -1, np.int16)
             )
         return known
 

@@ -194,9 +194,9 @@ def _brokers(scene: Scene) -> RenderableType:
         mark, style = {"up": ("●", ""), "killed": ("✗ killed", "bold red")}.get(
             b.state, ("… starts", "yellow")
         )
-        name = Text.assemble(f"{b.number} ", (mark, style or "green"))
+        who = Text.assemble(f"{b.number} ", (mark, style or "green"))
         numbers = (str(b.clients), str(b.streams_in), str(b.streams_out), size_of(b.rate), size_of(b.sent))
-        table.add_row(name, *numbers, style=style)
+        table.add_row(who, *numbers, style=style)
     lines = Table.grid(padding=(0, 1))
     lines.add_column(style="bright_black", no_wrap=True)
     lines.add_column(no_wrap=True)

@@ -236,7 +236,11 @@ class SyntheticStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
 
     def partitions(self, start: dict[str, int], end: dict[str, int]) -> list[Share]:
         """One share per parallel reader."""
-        return self._settings.shares(start["arrival_ms"], end["arrival_ms"])
+        begin_ms = start["arrival_ms"]
+        if begin_ms == start["start_ms"]:
+            # Spark asks for the initial offset once to find an end, and again to read: what arrived between is ours.
+            begin_ms = end["start_ms"]
+        return self._settings.shares(begin_ms, end["arrival_ms"])
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The rows of one share."""

@@ -1,0 +1,35 @@
+"""`sensorgrid status`: what brokers say of themselves, for people and programs."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+from net_thread import NetThread
+
+
+def status(*arguments: str) -> "subprocess.CompletedProcess[str]":
+    command = [sys.executable, "-m", "sensorgrid", "status", *arguments]
+    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+
+
+def test_every_broker_that_is_asked_has_a_row(tmp_path: Path) -> None:
+    with NetThread(tmp_path) as net:
+        net.publish(2)
+        urls = [net.net.url(0), net.net.url(1)]
+
+        shown, written = status(*urls), status(*urls, "--json", "-")
+
+    assert shown.returncode == written.returncode == 0
+    assert "to brokers" in shown.stdout
+    rows = json.loads(written.stdout)["rows"]
+    assert [row["id"] for row in rows] == [0, 1]
+    assert all(row["published"] > 0 and row["clients"] == 0 for row in rows)
+
+
+def test_a_broker_that_is_not_there_is_told_without_a_traceback() -> None:
+    result = status("ws://127.0.0.1:9")
+
+    assert result.returncode == 2
+    assert "ws://127.0.0.1:9" in result.stderr
+    assert "Traceback" not in result.stderr
