@@ -20,4 +20,6 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--schedule", type=int, help="play this schedule of faults alone, checked after every event"
     )
+    parser.addoption("--chaos", type=int, default=20, help="how many processes the chaos test kills (20)")
+    parser.addoption("--chaos-seed", type=int, default=1, help="which ones, and when (1)")
     parser.addoption("--golden", action="store_true", help="write the golden conversations anew")

@@ -230,7 +230,9 @@ def write_lake(net: Net, lake: Path, ticks: int) -> None:
                 )  # fmt: skip
     folder = lake / "tiles" / "attribute=air_temperature" / "day=1970-01-01"
     folder.mkdir(parents=True, exist_ok=True)
-    pq.write_table(pa.Table.from_pylist(rows), folder / "stream-0000000000-00000.parquet")
+    part = folder / ".part"
+    pq.write_table(pa.Table.from_pylist(rows), part)
+    part.rename(folder / "stream-0000000000-00000.parquet")
 
 
 def run(work: Callable[[], Awaitable[None]], deadline_s: float = 60) -> None:

@@ -143,3 +143,81 @@ def test_value_ranges_are_kept_in_order_with_open_sides() -> None:
 def test_queries_are_values() -> None:
     assert Query(T, (0, 0, 1, 1)) == Query([T], (0.0, 0, 1, 1))
     assert len({Query(T), Query(T), Query(T, resolution=0.5)}) == 2
+
+
+@pytest.mark.parametrize(
+    ("options", "complaint"),
+    [
+        ({"spacing": 0}, "spacing: found 0, expected one or two numbers"),
+        ({"spacing": (1, 2, 3)}, "spacing: found"),
+        ({"spacing": "1"}, "spacing: found '1'"),
+        ({"spacing": INF}, "spacing: found inf"),
+        ({"spacing": 1, "resolution": 0.5}, "spacing: found it beside resolution"),
+        ({"every": "1h", "resolution": (1, 1, 0.5)}, "every: found it beside resolution"),
+        ({"every": "often"}, "every: found 'often', expected a length of time"),
+        ({"every": ""}, "every: found ''"),
+        ({"every": 0}, "every: found 0, expected a timedelta"),
+        ({"every": timedelta(-1)}, "every: found"),
+    ],
+)
+def test_a_spacing_that_cannot_be_right_says_why(options: dict[str, object], complaint: str) -> None:
+    with pytest.raises(QueryError, match=complaint):
+        Query(T, **options)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [
+        ("10min", 600),
+        ("1h", 3600),
+        ("s", 1),
+        ("6 hours", 21600),
+        ("100ms", 0.1),
+        ("1.5h", 5400),
+        ("2days", 172800),
+    ],
+)
+def test_a_length_of_time_is_read_as_people_write_it(text: str, seconds: float) -> None:
+    assert Query(T, every=text).every == timedelta(seconds=seconds)
+
+
+@given(st.floats(0.01, 500), st.floats(0.01, 500), st.integers(1, 100_000))
+def test_spacing_takes_the_coarsest_resolution_that_is_close_enough(x: float, y: float, every: int) -> None:
+    grid = Grid(shape=(512, 256), resolution_bits=(4, 3, 2), tick=60)
+    limits = Query(T, spacing=(x, y), every=every).limits(grid)
+
+    for limit, bits, wide, step in zip(limits, (4, 3, 2), (x, y, every), (*grid.spacing, 60), strict=True):
+        gap = (1 << bits) // limit * step
+        assert gap <= wide * 1.001 or limit == 1 << bits
+        assert limit == 1 or 2 * gap > wide
+
+
+def test_a_query_like_a_model_covers_its_areas_at_its_spacing() -> None:
+    xarray = pytest.importorskip("xarray")
+    lon, lat = np.arange(0.125, 10, 0.25), np.arange(50.125, 55, 0.25)
+    field = xarray.DataArray(
+        np.zeros((20, 40)), coords={"lat": lat, "lon": lon}, dims=("lat", "lon"), name="t2m",
+        attrs={"standard_name": "air_temperature"},
+    )  # fmt: skip
+
+    query = Query.like(field)
+
+    assert query.attributes == ("air_temperature",)
+    assert query.bbox == pytest.approx((0, 50, 10, 55))
+    assert query.spacing == pytest.approx((0.25, 0.25))
+
+
+def test_a_query_like_a_curvilinear_model_and_one_around_the_earth() -> None:
+    xarray = pytest.importorskip("xarray")
+    lon, lat = np.meshgrid(np.arange(0.0, 360, 1.5), np.arange(-90, 91, 1.5))
+    data = xarray.Dataset(coords={"XLONG": (("j", "i"), lon, {"units": "degrees_east"}),
+                                  "XLAT": (("j", "i"), lat, {"units": "degrees_north"})})  # fmt: skip
+
+    query = Query.like(data, "wind_speed")
+
+    assert query.bbox == (-0.75, -90, 359.25, 90)
+    assert query.spacing == (1.5, 1.5)
+    with pytest.raises(QueryError, match="attribute: found no name"):
+        Query.like(data)
+    with pytest.raises(QueryError, match="found coordinates none, expected one along x"):
+        Query.like(xarray.Dataset(), "wind_speed")

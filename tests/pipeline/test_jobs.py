@@ -241,12 +241,12 @@ def test_a_checkpoint_without_its_plan_is_refused(spark: SparkSession, world: Pa
     settings = settings_for(world, lake=str(tmp_path / "lake"))
     checkpoint = Path(settings.checkpoint_of())
     checkpoint.mkdir()
-    (checkpoint / "sensorgrid.json").write_text(json.dumps({"format": 1, "id": "x"}))
+    (checkpoint / "sensorgrid.json").write_text(json.dumps({"format": jobs.CHECKPOINT_FORMAT, "id": "x"}))
 
     with pytest.raises(jobs.JobError, match="found one, but no plan"):
         jobs.run(spark, settings, threading.Event(), seconds=1)
     (checkpoint / "sensorgrid.json").write_text(json.dumps({"format": 0, "id": "x"}))
-    with pytest.raises(jobs.JobError, match="found format 0, expected 1"):
+    with pytest.raises(jobs.JobError, match="found format 0, expected 2"):
         jobs.run(spark, settings, threading.Event(), seconds=1)
 
 

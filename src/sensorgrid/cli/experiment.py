@@ -84,7 +84,7 @@ def multires_command(
     with _progress() as progress:
         task = progress.add_task("the first run compiles, which takes a while", total=len(cases))
 
-        def done(count: int, case: multires.Case) -> None:
+        def done(count: int, case: multires.Case, _: Any) -> None:
             said = (
                 f"{case.hotspot}, {case.dims} dimensions, depth {case.depth}, {case.policy}, seed {case.seed}"
             )
@@ -124,7 +124,22 @@ def faults_command(
     cases = faults.cases(chosen[0], chosen[-1])
     with _progress() as progress:
         task = progress.add_task("schedules, twenty at a time", total=len(cases))
-        rows = faults.rows_of(sweep(cases, spark, lambda count, _: progress.update(task, completed=count)))
+
+        def told(count: int, _: Any, portion: dict[str, Any]) -> None:
+            progress.update(task, completed=count)
+            for row in portion["schedules"]:
+                if row["problems"]:  # at once: a long run may be stopped before its end
+                    errors.print(
+                        f"seed {row['seed']}: {row['problems'][0]}",
+                        style="red",
+                        highlight=False,
+                        markup=False,
+                    )
+                    errors.print(
+                        f"  again: sensorgrid experiment faults --seeds {row['seed']}", highlight=False
+                    )
+
+        rows = faults.rows_of(sweep(cases, spark, told))
     found = faults.summary(rows)
     args = {"quick": quick, "seeds": seeds}
     if write(target, result_of("experiment faults", args=args, summary=found, rows=rows)):
@@ -141,12 +156,6 @@ def faults_command(
             ("circles of crossed redirects, dissolved", f"{found['circles_left']:,}"),
         ):
             console.print(f"  {what}: {value}", highlight=False)
-    for row in rows:
-        if row["problems"]:
-            errors.print(
-                f"seed {row['seed']}: {row['problems'][0]}", style="red", highlight=False, markup=False
-            )
-            errors.print(f"  again: sensorgrid experiment faults --seeds {row['seed']}", highlight=False)
     if found["failed"]:
         raise typer.Exit(1)
 
@@ -180,7 +189,7 @@ def moving_command(
     with _progress() as progress:
         task = progress.add_task("storms", total=len(cases))
 
-        def done(count: int, case: moving.Case) -> None:
+        def done(count: int, case: moving.Case, _: Any) -> None:
             progress.update(task, completed=count, description=f"storm {case.track + 1}, {case.policy}")
 
         rows = sorted(sweep(cases, spark, done), key=lambda r: (r["track"], r["seed"], r["policy"]))

@@ -10,7 +10,7 @@ import typer
 from rich.console import Console
 
 from sensorgrid import __version__
-from sensorgrid.cli import arguments, bench, broker, experiment, explain, pipeline
+from sensorgrid.cli import arguments, bench, broker, demo, doctor, experiment, explain, pipeline, query, up
 from sensorgrid.cli.output import result_of, write
 from sensorgrid.model.errors import SensorGridError
 from sensorgrid.model.grid import ATTRIBUTES
@@ -27,7 +27,11 @@ bench_app = typer.Typer(help="Benchmarks, as ratios in one run.", no_args_is_hel
 app.add_typer(bench_app, name="bench")
 app.add_typer(pipeline.app, name="pipeline")
 app.add_typer(experiment.app, name="experiment")
+app.command("up")(up.up)
 app.command("broker")(broker.broker)
+app.command("query")(query.query)
+app.command("doctor")(doctor.doctor)
+app.command("demo")(demo.demo)
 
 console = Console()
 errors = Console(stderr=True)

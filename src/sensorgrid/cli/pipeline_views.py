@@ -10,6 +10,8 @@ from rich.table import Table
 from sensorgrid.model.grid import Grid
 from sensorgrid.pipeline.jobs import Report
 from sensorgrid.pipeline.lake import Lake
+from sensorgrid.pipeline.ledger import Ledger
+from sensorgrid.pipeline.waiting import Counts, Waiting
 
 REASONS = 12
 """so many kinds of refusal are listed"""
@@ -27,8 +29,8 @@ def line_of(report: Report) -> str:
     )
 
 
-def lake_facts(lake: Lake, grid: Grid) -> dict[str, Any]:
-    """What a lake holds, as plain values."""
+def lake_facts(lake: Lake, grid: Grid, waiting: Waiting | None = None) -> dict[str, Any]:
+    """What a lake holds, as plain values, and what gateways have of it."""
     tiles = lake.tiles(columns=["attribute", "tick", "region", "revision"])
     per_attribute = []
     for name in sorted(set(tiles["attribute"].to_pylist())):
@@ -44,13 +46,28 @@ def lake_facts(lake: Lake, grid: Grid) -> dict[str, Any]:
                 "revised": pc.sum(pc.greater(mine["revision"], 0)).as_py(),
             }
         )
+    totals = lake.totals()
     return {
         "lake": lake.root,
-        "counts": lake.totals().to_dict(),
+        "counts": totals.to_dict(),
+        "gateways": None if waiting is None else gateway_facts(totals, waiting.counts()),
         "attributes": per_attribute,
         "sensors": len(lake.sensors()),
         "refused": _refused(lake.letters()),
     }
+
+
+def gateway_facts(total: Ledger, brought: Counts) -> dict[str, Any]:
+    """What became of grids that were handed out; the counts add up."""
+    handed_out = total.acknowledged + total.refused + total.handed
+    facts = {
+        "handed_out": handed_out,
+        "acknowledged": total.acknowledged + brought.acknowledged,
+        "waiting": brought.waiting,
+        "refused": total.refused + brought.refused,
+    }
+    balanced = handed_out == facts["acknowledged"] + facts["waiting"] + facts["refused"]
+    return facts | {"by_courier": brought.acknowledged, "regions": brought.regions, "balanced": balanced}
 
 
 def _refused(letters: pa.Table) -> list[dict[str, Any]]:
@@ -77,6 +94,8 @@ def show_lake(console: Console, facts: dict[str, Any]) -> None:
         + ", ".join(f"{counts[n]:,} {n.replace('_', ' ')}" for n in names),
         highlight=False,
     )
+    if facts["gateways"] is not None:
+        show_gateways(console, facts["gateways"])
     if counts["tests"]:
         tests = sorted(counts["tests"].items(), key=lambda item: -item[1])
         console.print(
@@ -90,3 +109,17 @@ def show_lake(console: Console, facts: dict[str, Any]) -> None:
         for row in facts["refused"][:REASONS]:
             refused.add_row(str(row["test"]), str(row["attribute"] or ""), f"{row['number']:,}")
         console.print(refused)
+
+
+def show_gateways(console: Console, facts: dict[str, Any]) -> None:
+    """What gateways have taken, and whom something waits for."""
+    wrong = "" if facts["balanced"] else "  THE COUNTS DO NOT ADD UP (while it runs, look again)"
+    console.print(
+        f"gateways: {facts['handed_out']:,} grids = {facts['acknowledged']:,} acknowledged"
+        f" ({facts['by_courier']:,} by the courier) + {facts['waiting']:,} waiting"
+        f" + {facts['refused']:,} refused{wrong}",
+        highlight=False,
+    )
+    if facts["regions"]:
+        behind = ", ".join(f"{region} ({number:,})" for region, number in sorted(facts["regions"].items()))
+        console.print(f"behind: regions {behind}", highlight=False)

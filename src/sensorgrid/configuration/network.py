@@ -36,6 +36,8 @@ ERROR = " standard_error"
 EPOCH = 1
 """of regions whose owner is written in a file and does not change while it runs"""
 PAGE = "docs/runtime.md"
+BACKOFF_MAX_S = 5.0
+"""between tries to resume a query: people notice, and a try costs a broker less than a millisecond"""
 
 
 class BrokerSettings(Strict):
@@ -186,6 +188,7 @@ def build(grid: Grid, lake: str, options: NetworkSettings, subject: str, folder:
         lateness_ticks=lateness,
         slack_ticks=min(4, options.ring_ticks - lateness - 1),
         alive_s=options.alive,
+        backoff_max_s=BACKOFF_MAX_S,
     )
     return Network(carried, lake, addresses, _regions(carried, brokers, subject), settings, options)
 

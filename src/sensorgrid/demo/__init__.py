@@ -1,1 +1,1 @@
-"""The main job end to end on one machine, and its report."""
+"""The whole of Sensorgrid in a minute: a synthetic earth, Spark, eight brokers, two dozen clients, and a verdict."""

@@ -24,12 +24,12 @@ class Case(Protocol):
         """One row; called in a process of its own, perhaps on another machine."""
 
 
-def sweep(cases: Sequence[Any], spark: str | None, done: Callable[[int, Any], None]) -> list[Row]:
+def sweep(cases: Sequence[Any], spark: str | None, done: Callable[[int, Any, Row], None]) -> list[Row]:
     """Play all cases, which are of one class; `done` hears of each as it ends."""
     rows = []
     for case, row in _on_spark(cases, spark) if spark else _on_cores(cases):
         rows.append(row)
-        done(len(rows), case)
+        done(len(rows), case, row)
     return rows
 
 

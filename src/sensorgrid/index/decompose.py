@@ -156,6 +156,13 @@ def decompose_box(box: Box, limits: tuple[int, int, int], grid: Grid, depth: int
     return Fragments(grid, box, limits, *descend(*ranges, layout.axes_array, layout.counts, depth))
 
 
+def prepare(grid: Grid) -> None:
+    """Compile what the functions here need, or load it: some seconds, once, before anybody waits for an answer."""
+    box = Box(0, 1, 0, 1)
+    decompose_box(box, (1, 1, 1), grid, 1)
+    points_in(box, (1, 1, 1), [1], grid)
+
+
 def restrict(fragments: Fragments, cells: Sequence[Cell]) -> Fragments:
     """The parts of a query in the given, disjoint cells; those without a point of it are left out.
 

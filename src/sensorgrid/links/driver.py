@@ -20,7 +20,7 @@ from sensorgrid.links.link import End, Link, LinkError, dial
 from sensorgrid.links.packing import pack, unpack
 from sensorgrid.model.block import Slab
 from sensorgrid.model.errors import SensorGridError
-from sensorgrid.model.ids import Instant, PeerId
+from sensorgrid.model.ids import Instant, PeerId, is_broker
 from sensorgrid.overlay import messages
 from sensorgrid.overlay.codec import CodecError, body_of, decode_all, head_of
 from sensorgrid.overlay.events import (
@@ -182,7 +182,11 @@ class Driver:
         self.on_unreachable: Callable[[PeerId, str], None] | None = None
         """told why one could not be made"""
         self.sent_bytes: dict[PeerId, int] = {}
-        """to brokers"""
+        """of all messages to each broker"""
+        self.values_bytes: dict[PeerId, int] = {}
+        """of values to each broker, before compression"""
+        self.clients_bytes = 0
+        """of values to clients, before compression"""
         self._hello = hello
         self._address_of = address_of
         self._on_effect = on_effect
@@ -300,6 +304,8 @@ class Driver:
                     self.loop.call_soon(self._flush)
                 self._dirty.append(connection)
             connection.small.append(head_of(message))
+            if is_broker(peer):
+                self._count(peer, 0, len(connection.small[-1]))
             return
         slabs: tuple[Slab, ...] = message.slabs
         body = bodies.get(id(slabs) + connection.packs)  # addresses are even
@@ -307,6 +313,11 @@ class Driver:
             body = pack(body_of(slabs)) if connection.packs else body_of(slabs)
             bodies[id(slabs) + connection.packs] = body
         head = head_of(message, connection.packs)
+        values_bytes = sum(slab.values.nbytes for slab in slabs)
+        if is_broker(peer):
+            self._count(peer, values_bytes, len(head) + len(body))
+        else:
+            self.clients_bytes += values_bytes
         if connection.small:
             head = b"".join((*connection.small, head))
             connection.small.clear()
@@ -314,6 +325,10 @@ class Driver:
         link.send(head, body)
         if link.waiting > self._waiting_bytes_max:
             self.loop.call_soon(self._too_slow, peer, connection)
+
+    def _count(self, broker: PeerId, values_bytes: int, all_bytes: int) -> None:
+        self.values_bytes[broker] = self.values_bytes.get(broker, 0) + values_bytes
+        self.sent_bytes[broker] = self.sent_bytes.get(broker, 0) + all_bytes
 
     def _spread(self, effect: Spread) -> None:
         """A block for many: those whose links allow it are served in one go."""
@@ -335,6 +350,9 @@ class Driver:
                 self._send_frame(peer, frame)
         for share, peers in fan.odd:
             self._share(share, peers, tick, slab)
+        self.clients_bytes += fan.clients_bytes
+        for peer, (values_bytes, all_bytes) in fan.brokers.items():
+            self._count(peer, values_bytes, all_bytes)
 
     def _places(self, plan: Plan) -> dict[PeerId, int | None]:
         """Receivers to which frames may be sent; those with a slot, even past their links."""

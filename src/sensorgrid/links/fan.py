@@ -20,7 +20,7 @@ import numpy.typing as npt
 
 from sensorgrid.index.jit import jit
 from sensorgrid.model.block import Progression, Slab, Values
-from sensorgrid.model.ids import PeerId
+from sensorgrid.model.ids import PeerId, is_broker
 from sensorgrid.overlay.codec import mould_of
 from sensorgrid.overlay.forwarding import Plan, Share
 
@@ -123,6 +123,21 @@ class Fan:
                     self.others.append((cut, others))
                 if odd:
                     self.odd.append((share, odd))
+        self.brokers: dict[PeerId, tuple[int, int]] = {}
+        """brokers among those who get frames: bytes of their values, and of all, in one block"""
+        self.clients_bytes = 0
+        """of values for all the others"""
+        for share in plan.shares:
+            values_bytes = 4 * len(range(*share.y)) * len(range(*share.x))
+            for peer in share.peers:
+                if peer not in places:
+                    continue
+                if is_broker(peer):
+                    values, everything = self.brokers.get(peer, (0, 0))
+                    size = values_bytes + len(mould_of(share.generation, share.cell, share.y, share.x)[0])
+                    self.brokers[peer] = (values + values_bytes, everything + size)
+                else:
+                    self.clients_bytes += values_bytes
         self._slots = np.array(slots, np.int64)
         self._starts = np.array(starts, np.int64)
         numbers = [

@@ -2,8 +2,9 @@
 
 Who dials says `Hello`: which versions it speaks and what it is. The other side answers with `Welcome`, in the
 newest version that both speak, or with `Sorry` and the reason. These four are maps, so that a newer peer may say
-more than an older one understands. After that a broker and its receivers speak `sensorgrid.overlay.codec`, and a
-publisher sends `Publish` and hears `Ack` for each.
+more than an older one understands. After that a broker and its receivers speak `sensorgrid.overlay.codec`, a
+publisher sends `Publish` and hears `Ack` for each, and an observer hears `Status`, a map too, whenever it says
+anything.
 """
 
 import hashlib
@@ -20,7 +21,7 @@ from sensorgrid.overlay.settings import Settings
 
 VERSIONS = (1,)
 """of the wire, that are spoken here; the newest last"""
-BROKER, CLIENT, PUBLISHER = "broker", "client", "publisher"
+BROKER, CLIENT, PUBLISHER, OBSERVER = "broker", "client", "publisher", "observer"
 LZ4 = "lz4"
 _HEAD = struct.Struct("<I")
 
@@ -43,7 +44,7 @@ class Hello(msgspec.Struct, frozen=True, tag="Hello"):
     versions: tuple[int, ...]
     """that it speaks"""
     role: str
-    """broker, client or publisher"""
+    """broker, client, publisher or observer"""
     id: int | None = None
     """a broker's number"""
     grid: str | None = None
@@ -106,10 +107,50 @@ class Ack(msgspec.Struct, frozen=True, tag="Ack", array_like=True):
     error: str = ""
 
 
+class Stream(msgspec.Struct, frozen=True):
+    """What a broker has of a cell and gives to others."""
+
+    attribute: int
+    cell: int
+    path: tuple[int, ...] | None
+    """brokers from the owner to this one; None: not known at present"""
+    receivers: int
+    """how many entries it feeds"""
+    brokers: tuple[int, ...]
+    """those of them that are brokers"""
+    points: int
+    """values per period of all of them"""
+
+
+class Status(msgspec.Struct, frozen=True, tag="Status"):
+    """What a broker says of itself to those who only look."""
+
+    id: int
+    software: str
+    up_s: float
+    """since it started"""
+    clients: int
+    peers: tuple[int, ...]
+    """brokers that it is connected with"""
+    published: int
+    """blocks taken from the pipeline"""
+    values_bytes: dict[str, int]
+    """of values sent to each broker since it started"""
+    sent_bytes: dict[str, int]
+    """of all messages to each broker, values and words, without the frames around them"""
+    clients_bytes: int
+    """of values sent to clients"""
+    streams: tuple[Stream, ...]
+    """what it has and gives"""
+    messages: dict[str, int]
+    """sent, by kind"""
+
+
 _encoder = msgspec.msgpack.Encoder()
 _greeting: msgspec.msgpack.Decoder[Hello | Welcome | Sorry] = msgspec.msgpack.Decoder(Hello | Welcome | Sorry)
 _publish = msgspec.msgpack.Decoder(Publish)
 _ack = msgspec.msgpack.Decoder(Ack)
+_status = msgspec.msgpack.Decoder(Status)
 
 
 def encode_greeting(greeting: Hello | Welcome | Sorry) -> bytes:
@@ -166,6 +207,19 @@ def decode_ack(message: bytes) -> Ack:
         raise WireError(f"message of a gateway: found no answer ({error}), expected one") from None
 
 
+def encode_status(status: Status) -> bytes:
+    """The answer to an observer."""
+    return _encoder.encode(status)
+
+
+def decode_status(message: bytes) -> Status:
+    """What a broker says of itself."""
+    try:
+        return _status.decode(message)
+    except (msgspec.DecodeError, ValueError) as error:
+        raise WireError(f"message of a broker: found no status ({error}), expected one") from None
+
+
 def grid_to(grid: Grid) -> dict[str, Any]:
     """A grid as plain values."""
     return {name: getattr(grid, name) for name in _GRID}
@@ -197,4 +251,4 @@ _GRID = (
     "extent", "shape", "tick", "resolution_bits", "coordinates", "attributes", "order", "region_digits",
     "value_bytes",
 )  # fmt: skip
-_SETTINGS = ("depth", "ring_ticks", "lateness_ticks", "slack_ticks", "alive_s")
+_SETTINGS = ("depth", "ring_ticks", "lateness_ticks", "slack_ticks", "alive_s", "backoff_max_s")

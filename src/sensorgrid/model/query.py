@@ -5,6 +5,7 @@ cannot be right on any grid is refused when the query is made, what cannot be ri
 the grid.
 """
 
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -15,6 +16,7 @@ from typing import Any
 
 from sensorgrid.model.box import Box
 from sensorgrid.model.errors import QueryError
+from sensorgrid.model.foreign import coordinate_of, is_degrees, span_of, standard_names
 from sensorgrid.model.grid import Bbox, Grid
 from sensorgrid.model.resolution import count_points, limit_of
 
@@ -52,12 +54,21 @@ class Query:
         How long, as a timedelta or in seconds. None means until cancelled.
     where
         Value ranges by attribute, (low, high) inclusive, None for an open side.
+    spacing
+        Instead of `resolution` along x and y: how far apart points may be, in the grid's coordinates, as one
+        number or as (x, y). The grid's coarsest resolution that meets it is taken; where the grid itself is
+        wider, every point.
+    every
+        Instead of `resolution` in time: how far apart ticks may be, as seconds, a timedelta, or text such as
+        "10min" or "1h". Likewise the coarsest that meets it, or every tick.
 
     Examples
     --------
     >>> query = Query("air_temperature", bbox=(-10, 35, 30, 60), resolution=(1/4, 1/4, 1/2))
     >>> query.size(Grid(tick=600)).points_per_tick
     8094
+    >>> Query("air_temperature", spacing=(0.5, 0.5), every="1h").effective_resolution(Grid(tick=600))
+    (0.25, 0.25, 0.25)
     """
 
     attributes: tuple[str, ...]
@@ -72,6 +83,10 @@ class Query:
     """None: until cancelled"""
     where: tuple[tuple[str, float, float], ...]
     """(attribute, low, high), by attribute"""
+    spacing: tuple[float, float] | None
+    """how far apart points may be along x, y; None: `resolution` says"""
+    every: timedelta | None
+    """how far apart ticks may be; None: `resolution` says"""
 
     def __init__(
         self,
@@ -81,12 +96,17 @@ class Query:
         start: datetime | str | None = None,
         duration: timedelta | float | None = None,
         where: Mapping[str, tuple[float | None, float | None]] | None = None,
+        spacing: float | tuple[float, float] | None = None,
+        every: timedelta | float | str | None = None,
     ) -> None:
         set_field = object.__setattr__
         names = _names(attribute)
         set_field(self, "attributes", names)
         set_field(self, "bbox", None if bbox is None else _bbox(bbox))
         set_field(self, "resolution", _resolution(resolution))
+        set_field(self, "spacing", None if spacing is None else _spacing(spacing))
+        set_field(self, "every", None if every is None else _every(every))
+        self._check_once()
         set_field(self, "start", _start(start))
         set_field(self, "duration", _duration(duration))
         set_field(self, "where", _where(where or {}, names))
@@ -95,7 +115,52 @@ class Query:
         """How many of the 2^bits ranks along x, y and t the query asks for, rounded up."""
         bits = grid.resolution_bits
         x, y, t = (limit_of(r, b) for r, b in zip(self.resolution, bits, strict=True))
+        if self.spacing is not None:
+            x, y = (
+                _coarsest(Fraction(wide) / Fraction(step), b)
+                for wide, step, b in zip(self.spacing, grid.spacing, bits, strict=False)
+            )
+        if self.every is not None:
+            microseconds = self.every // timedelta(microseconds=1)
+            t = _coarsest(Fraction(microseconds, 1_000_000) / Fraction(str(grid.tick)), bits[2])
         return x, y, t
+
+    @classmethod
+    def like(
+        cls,
+        data: Any,
+        attribute: str | tuple[str, ...] | list[str] | None = None,
+        start: datetime | str | None = None,
+        duration: timedelta | float | None = None,
+        every: timedelta | float | str | None = None,
+    ) -> "Query":
+        """A query for the area and about the spacing of a model's own grid.
+
+        Parameters
+        ----------
+        data
+            An xarray Dataset or DataArray with longitudes and latitudes (or x and y), of one or two dimensions.
+            They are known by standard_name, axis or units, or else by their names.
+        attribute
+            What is wanted; left out, the standard names (or else names) of the data.
+        start, duration, every
+            As for any query.
+
+        The box goes half a spacing beyond the outermost points, so that it holds the areas of all of them.
+        """
+        names = standard_names(data) if attribute is None else attribute
+        (west, east, dx), (south, north, dy) = (span_of(coordinate_of(data, axis), axis) for axis in "xy")
+        if is_degrees(data, "y"):
+            south, north = max(south, -90.0), min(north, 90.0)
+            east = min(east, west + 360)
+        return cls(names, (west, south, east, north), 1.0, start, duration, spacing=(dx, dy), every=every)
+
+    def _check_once(self) -> None:
+        x, y, t = self.resolution
+        if self.spacing is not None and (x, y) != (1, 1):
+            raise QueryError(f"spacing: found it beside resolution {self.resolution}, expected one of them")
+        if self.every is not None and (t != 1 or (self.spacing is None and (x, y) == (t, t) != (1, 1))):
+            raise QueryError(f"every: found it beside resolution {self.resolution}, expected one of them")
 
     def effective_resolution(self, grid: Grid) -> tuple[float, float, float]:
         """The resolution that the query gets: at least what it asked for."""
@@ -115,8 +180,8 @@ class Query:
                 widest_gap = (1 << grid.resolution_bits[axis] + 1) >> self.limits(grid)[axis].bit_length()
                 raise QueryError(
                     f"bbox {self.bbox}: found no point along {'xy'[axis]} at resolution"
-                    f" {self.resolution[axis]:g}, expected a finer resolution (1 takes every point) or a box"
-                    f" at least {widest_gap} points wide"
+                    f" {self.effective_resolution(grid)[axis]:g}, expected a finer resolution (1 takes every"
+                    f" point) or a box at least {widest_gap} points wide"
                 )
         return box
 
@@ -127,6 +192,10 @@ class Query:
         share = Fraction(self.limits(grid)[2], 1 << grid.resolution_bits[2])
         size = points * grid.value_bytes
         return QuerySize(points, size, float(size * share / Fraction(str(grid.tick))))
+
+    def points(self, grid: Grid) -> tuple[int, int]:
+        """Columns and rows of one delivered tick."""
+        return self._axis_points(grid, self.box(grid))
 
     def ticks(self, grid: Grid, now: datetime) -> tuple[int, int | None]:
         """First tick, and the tick after the last: None if the query runs until cancelled."""
@@ -179,6 +248,46 @@ def _resolution(resolution: Any) -> tuple[float, float, float]:
             raise QueryError(f"resolution {axis}: {error}") from None
     x, y, t = (float(r) for r in parts)
     return x, y, t
+
+
+def _spacing(spacing: Any) -> tuple[float, float]:
+    parts = (
+        tuple(spacing) if isinstance(spacing, Iterable) and not isinstance(spacing, str) else (spacing,) * 2
+    )
+    numbers = all(isinstance(p, Real) and not isinstance(p, bool) for p in parts)
+    if len(parts) != 2 or not numbers or not all(isfinite(p) and p > 0 for p in parts):
+        raise QueryError(f"spacing: found {spacing!r}, expected one or two numbers (x, y), more than 0")
+    return float(parts[0]), float(parts[1])
+
+
+_UNITS_S = {
+    "ms": 0.001, "s": 1, "sec": 1, "second": 1, "m": 60, "min": 60, "minute": 60, "h": 3600, "hour": 3600,
+    "d": 86400, "day": 86400,
+}  # fmt: skip
+
+
+def _every(every: Any) -> timedelta:
+    """Text such as 10min is how people who write models say it."""
+    if isinstance(every, str):
+        found = re.fullmatch(r"\s*(\d+(?:\.\d+)?)?\s*([a-z]+)\s*", every.lower())
+        unit = None if found is None else _UNITS_S.get(found[2], _UNITS_S.get(found[2].removesuffix("s")))
+        if found is None or unit is None:
+            raise QueryError(f"every: found {every!r}, expected a length of time such as '10min' or '1h'")
+        every = float(found[1] or 1) * unit
+    if isinstance(every, Real) and not isinstance(every, bool) and 0 < float(every) < 1e12:
+        every = timedelta(seconds=float(every))
+    if not isinstance(every, timedelta) or every <= timedelta(0):
+        raise QueryError(f"every: found {every!r}, expected a timedelta, seconds or text such as '10min'")
+    return every
+
+
+def _coarsest(gap: Fraction, bits: int) -> int:
+    """The fewest ranks of 2^bits whose points are at most `gap` points apart; all, if none are.
+
+    Uneven resolutions do not help: their widest gap is that of the power of two below.
+    """
+    stride = max(1, int(gap + Fraction(1, 1_000_000)))  # 0.25 degrees are three of 0.0833
+    return max(1, (1 << bits) >> (stride.bit_length() - 1))
 
 
 def _start(start: datetime | str | None) -> datetime | None:

@@ -122,6 +122,8 @@ class Submitted:
     ask: Query
     start: int
     until: int | None = None
+    cells: tuple[int, ...] | None = None
+    """only its points in these disjoint cells; None: all of it"""
 
 
 @dataclass(frozen=True, slots=True)

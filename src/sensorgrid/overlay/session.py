@@ -125,8 +125,8 @@ class Session:
                     self.links.up[peer] = now
                     for message in several:
                         self._received(peer, message)
-            case Submitted(query, ask, start, until):
-                self._submit(query, ask, start, until)
+            case Submitted():
+                self._submit(event)
             case Refined(query, ask):
                 self._refine(query, ask)
             case Cancelled(query):
@@ -210,26 +210,35 @@ class Session:
 
     # -- queries
 
-    def _submit(self, query: QueryId, ask: Query, start: int, until: int | None) -> None:
-        standing = Standing(query, ask, until)
+    def _submit(self, event: Submitted) -> None:
+        query, until = event.query, event.until
+        standing = Standing(query, event.ask, until)
         try:
             if query in self.queries:
                 raise QueryError(f"query {query}: found it running, expected a number that is not in use")
-            for attribute, clip, cells in self._portions(ask):
+            for attribute, clip, cells in self._portions(event.ask, event.cells):
                 for cell, points in cells:
-                    piece = Piece(standing, attribute, cell, points, start, clip, until)
+                    piece = Piece(standing, attribute, cell, points, event.start, clip, until)
                     standing.pieces[piece] = None
+            if not standing.pieces:
+                raise QueryError(f"query {query}: found no point of it in its cells, expected one or more")
         except SensorGridError as error:
             self.effects.append(Reply(query, "refused", str(error)))
             return
         self.queries[query] = standing
         self._seek(list(standing.pieces))
 
-    def _portions(self, ask: Query) -> list[tuple[int, Clip, list[tuple[int, int]]]]:
+    def _portions(
+        self, ask: Query, chosen: tuple[int, ...] | None = None
+    ) -> list[tuple[int, Clip, list[tuple[int, int]]]]:
         """Per attribute what is wanted, as cells with their points."""
         box, limits = ask.box(self.grid), ask.limits(self.grid)
-        fragments = decompose_box(box, limits, self.grid, self.settings.depth)
-        cells = list(zip(fragments.codes, fragments.points.tolist(), strict=True))
+        if chosen is None:
+            fragments = decompose_box(box, limits, self.grid, self.settings.depth)
+            cells = list(zip(fragments.codes, fragments.points.tolist(), strict=True))
+        else:
+            points = points_in(box, limits, chosen, self.grid)
+            cells = [(cell, count) for cell, count in zip(chosen, points, strict=True) if count]
         ranges = {name: (low, high) for name, low, high in ask.where}
         found = []
         for name in ask.attributes:

@@ -23,15 +23,20 @@ from sensorgrid.model.errors import SensorGridError
 from sensorgrid.model.grid import Grid
 from sensorgrid.pipeline import backfill as fill
 from sensorgrid.pipeline import inlet, planning, stream
+from sensorgrid.pipeline.courier import Courier
+from sensorgrid.pipeline.gateway import GatewaySink
 from sensorgrid.pipeline.gridding.groups import groups_of
 from sensorgrid.pipeline.housekeeping import Housekeeping
 from sensorgrid.pipeline.lake import Folder, Lake
 from sensorgrid.pipeline.ledger import Ledger
 from sensorgrid.pipeline.plan import Plan, PlanError
+from sensorgrid.pipeline.publish import NoSink
 from sensorgrid.pipeline.settings import PipelineSettings
 from sensorgrid.pipeline.stages import Job, known_sensors, sum_up, unheard, write_outputs
+from sensorgrid.pipeline.waiting import ENDING, Waiting, committed_batch
 
-CHECKPOINT_FORMAT = 1
+CHECKPOINT_FORMAT = 2
+"""1: the clock was Spark's `rate` source"""
 STOP_S = 30.0
 """how long a micro-batch may go on when the job is asked to stop"""
 STARTS = 3
@@ -93,6 +98,7 @@ def job_of(settings: PipelineSettings, writer: str, lake: Lake | None = None) ->
         lake=lake or Lake(settings.lake),
         sink=settings.sink_of(),
         writer=writer,
+        waiting=Waiting(settings.checkpoint_of() + ENDING, writer) if settings.entrance_of() else None,
     )
 
 
@@ -110,6 +116,8 @@ def backfill(
     """Grid what lies in the sources, all ticks from `first` on and before `until`, or all that have data."""
     begin = time.monotonic()
     job = job_of(settings, f"fill{uuid4().hex[:12]}")
+    if isinstance(job.sink, GatewaySink):  # brokers read the past from the lake; the present is the stream's
+        job = replace(job, sink=NoSink(), waiting=None)
     grid = job.grid
     say("reading the sources")
     flagged = inlet.flagged(session, settings, grid, streaming=False)
@@ -217,6 +225,34 @@ def _run(
         now = stream.wall_clock(session, job)
     else:
         flagged, now = feed.open(session, settings, job.grid)
+    with _courier(job, settings, say):
+        return _watch(flagged, now, job, settings, stop, seconds, feed, listen, say, outcome)
+
+
+@contextmanager
+def _courier(job: Job, settings: PipelineSettings, say: Say) -> Iterator[None]:
+    """A courier for what gateways have not acknowledged, in earlier runs and in this one."""
+    if not isinstance(job.sink, GatewaySink) or job.waiting is None:
+        yield
+        return
+    job.waiting.forget_after(committed_batch(settings.checkpoint_of()))
+    with Courier(job.waiting, job.lake, job.grid, job.sink.entrance, say):
+        yield
+
+
+def _watch(
+    flagged: DataFrame,
+    now: DataFrame,
+    job: Job,
+    settings: PipelineSettings,
+    stop: threading.Event,
+    seconds: float | None,
+    feed: "Feed | None",
+    listen: Listener,
+    say: Say,
+    outcome: Outcome,
+) -> Outcome:
+    """Start the stream and see it to its end."""
     heard = _Ears(job, outcome, listen)
     query = _start(flagged, now, job, settings, say, stop)
     begin = time.monotonic()
@@ -299,7 +335,7 @@ def _start(
             stream.grids(flagged, now, job)
             .writeStream.foreachBatch(stream.BatchWriter(job))
             .option("checkpointLocation", settings.checkpoint_of())
-            .trigger(processingTime=f"{settings.spark.trigger:g} seconds")
+            .trigger(processingTime=f"{settings.trigger_of(job.grid):g} seconds")
             .start()
         )
         deadline = time.monotonic() + 60
@@ -415,7 +451,7 @@ def replay(
         sample = planning.sample(flagged, grid, seen) if settings.gridding.calibrate else None
         plan = planning.first_plan(grid, settings.gridding, span.first, seen.positions, sample)
     folder = Path(settings.checkpoint_of() + ".arriving")
-    for old in (settings.lake, settings.checkpoint_of(), folder):
+    for old in (settings.lake, settings.checkpoint_of(), settings.checkpoint_of() + ENDING, folder):
         shutil.rmtree(old, ignore_errors=True)
     feed = Replayed(folder, grid, settings.timing_of(grid), span.first, span.last, speed)
     try:
@@ -427,10 +463,12 @@ def replay(
 
 
 def replay_settings(settings: PipelineSettings) -> PipelineSettings:
-    """The configuration of a replay: the same, with a lake of its own."""
+    """The configuration of a replay: the same, with a lake of its own; brokers see it only if the file says so."""
     if "://" in settings.lake:
         raise JobError(f"replay: found the lake {settings.lake}, expected a folder")
-    return settings.model_copy(update={"lake": settings.lake.rstrip("/") + ".replay", "checkpoint": None})
+    sink = settings.sink if settings.sink.kind else settings.sink.model_copy(update={"kind": "none"})
+    lake = settings.lake.rstrip("/") + ".replay"
+    return settings.model_copy(update={"lake": lake, "checkpoint": None, "sink": sink})
 
 
 def _fitting(plan: Plan | None, settings: PipelineSettings, grid: Grid) -> Plan | None:

@@ -18,7 +18,7 @@ and then renamed. pandas, DuckDB and Spark read `tiles` as a partitioned data se
 import fcntl
 import json
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
@@ -26,6 +26,8 @@ from pathlib import PurePosixPath
 from typing import Any
 from uuid import uuid4
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as ds
@@ -33,13 +35,16 @@ import pyarrow.fs as pafs
 import pyarrow.parquet as pq
 
 from sensorgrid.model.errors import SensorGridError
+from sensorgrid.model.grid import Grid
 from sensorgrid.pipeline.ledger import Ledger
 from sensorgrid.pipeline.plan import Plan, plan_from_json
+from sensorgrid.pipeline.tiles import Identity
 
 FORMAT = 1
 STREAM = "stream"
 """files whose writer begins like this belong to batches that may be tried again"""
 _MARK = ".parquet"
+Floats = npt.NDArray[np.float32]
 
 
 class LakeError(SensorGridError, RuntimeError):
@@ -220,6 +225,39 @@ class Lake(Folder):
             keep = pc.or_(pc.or_(last[0], last[1]), last[2])
             table = table.filter(pa.chunked_array([*keep.chunks, pa.array([True])]))
         return table if columns is None else table.select(columns)
+
+    def grids_of(
+        self, identities: Sequence[Identity], grid: Grid, writer: str, batch: int
+    ) -> dict[Identity, tuple[Floats, Floats]]:
+        """Values and errors of single tiles, which `writer` wrote in `batch`, or which were joined since."""
+        found: dict[Identity, tuple[Floats, Floats]] = {}
+        folders: dict[str, set[Identity]] = {}
+        for identity in identities:
+            day = grid.time_of(identity.tick).date()
+            folders.setdefault(f"tiles/attribute={identity.attribute}/day={day}", set()).add(identity)
+        for folder, wanted in folders.items():
+            paths = sorted(self._files(folder))
+            own = [path for path in paths if _batch_of(path, writer) == batch]
+            for some in (own, [path for path in paths if path not in own]):
+                if wanted - found.keys():
+                    found |= self._grids_in(some, wanted)
+        return found
+
+    def _grids_in(self, paths: list[str], wanted: set[Identity]) -> dict[Identity, tuple[Floats, Floats]]:
+        if not paths:
+            return {}
+        (attribute,) = {identity.attribute for identity in wanted}
+        condition = pc.field("tick").isin([i.tick for i in wanted])
+        condition &= pc.field("region").isin([i.region for i in wanted])
+        table = ds.dataset(paths, filesystem=self._fs()[0], format="parquet").to_table(
+            filter=condition, columns=["tick", "region", "revision", "values", "error"]
+        )
+        found = {}
+        for tick, region, revision, values, error in zip(*table.columns, strict=True):
+            identity = Identity(attribute, tick.as_py(), region.as_py(), revision.as_py())
+            if identity in wanted:
+                found[identity] = (values.values.to_numpy(), error.values.to_numpy())
+        return found
 
     def streamed(self) -> bool:
         """Whether a stream has ever written here."""

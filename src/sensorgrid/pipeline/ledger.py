@@ -5,6 +5,12 @@
 A measurement is counted in the micro-batch in which it arrives. If a later look at its tick finds it bad (the
 neighbour check, a spike that only the next value shows), it moves from used to flagged, in the batch that found
 it; `moved` says how many, and the sum still holds.
+
+Grids that were handed out add up as well, where they go to gateways:
+
+    blocks = acknowledged + refused + handed
+
+`handed` ones were given to the courier, whose own counts are in `sensorgrid.pipeline.waiting`.
 """
 
 from collections import Counter
@@ -30,6 +36,12 @@ class Ledger:
     """measurements of earlier batches, or this one, that turned out bad: contained in used and flagged"""
     blocks: int = 0
     """grids of one attribute, region and tick that were published"""
+    acknowledged: int = 0
+    """of these, by their gateway, at once"""
+    refused: int = 0
+    """of these, by their gateway, for ever"""
+    handed: int = 0
+    """of these, to the courier: their gateway did not answer at once"""
     newest: int = NONE
     """the newest tick among them"""
     tests: Counter[str] = field(default_factory=Counter)
@@ -49,7 +61,7 @@ class Ledger:
 
     def merge(self, other: "Ledger") -> None:
         """Add the counts of another one."""
-        for name in ("raw", "used", "flagged", "duplicate", "late", "dead_letter", "moved", "blocks"):
+        for name in _COUNTS:
             setattr(self, name, getattr(self, name) + getattr(other, name))
         self.newest = max(self.newest, other.newest)
         self.tests.update(other.tests)
@@ -70,3 +82,9 @@ class Ledger:
         """Read what `to_dict` wrote."""
         known = {k: v for k, v in found.items() if k in cls.__dataclass_fields__}
         return cls(**known | {"tests": Counter(known.get("tests", {}))})
+
+
+_COUNTS = (
+    "raw", "used", "flagged", "duplicate", "late", "dead_letter", "moved", "blocks", "acknowledged", "refused",
+    "handed",
+)  # fmt: skip

@@ -34,6 +34,8 @@ PACK = pa.schema(
 )
 PACK_DDL = "`group` string, region int, chunk bigint, kind string, payload binary"
 ROWS, LEDGER, LETTERS, SENSORS, CLOCK = "rows", "ledger", "letters", "sensors", "clock"
+FRESH = "fresh"
+"""a beat that only publishes; CLOCK also revises"""
 ASIDE = ""
 """the group of everything that is no measurement"""
 BUFFER_ROWS = 500_000

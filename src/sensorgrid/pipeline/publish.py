@@ -2,12 +2,15 @@
 
 Delivery is at least once: a batch that is tried again hands out the same blocks again. A sink keeps each identity
 (attribute, tick, region, revision) once. Sinks are called inside Spark's Python workers, after the lake has the
-blocks, once per task with all blocks of that task; they are pickled on the way, so they open connections late.
+blocks, once per task with all blocks of that task; they are pickled on the way, so they open connections late. A
+sink does not wait long: what it could not hand over it gives back, and the courier (`sensorgrid.pipeline.courier`)
+sees to it.
 """
 
 import os
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 from uuid import uuid4
@@ -15,11 +18,30 @@ from uuid import uuid4
 from sensorgrid.pipeline.tiles import Block, Identity
 
 
+@dataclass(slots=True)
+class Delivery:
+    """What became of blocks that were handed over."""
+
+    acknowledged: int = 0
+    """taken, or known already"""
+    refused: list[tuple[Identity, str]] = field(default_factory=list)
+    """never will be taken, with the reason"""
+    waiting: list[Identity] = field(default_factory=list)
+    """not acknowledged so far"""
+
+    def add(self, other: "Delivery") -> None:
+        """Count others, too."""
+        self.acknowledged += other.acknowledged
+        self.refused += other.refused
+        self.waiting += other.waiting
+
+
 class Sink(Protocol):
     """Takes published grids."""
 
-    def publish(self, blocks: Sequence[Block]) -> int:
-        """Take blocks; returns how many were new. Blocks that are known are dropped without a word."""
+    def publish(self, blocks: Sequence[Block], behind: frozenset[str] = frozenset()) -> Delivery:
+        """Take blocks. Blocks that are known are dropped without a word, those of regions that are `behind` given
+        back: older ones of theirs are still on their way."""
         ...
 
 
@@ -27,9 +49,9 @@ class Sink(Protocol):
 class NoSink:
     """The lake is enough."""
 
-    def publish(self, blocks: Sequence[Block]) -> int:
+    def publish(self, blocks: Sequence[Block], behind: frozenset[str] = frozenset()) -> Delivery:
         """Take them and do nothing."""
-        return len(blocks)
+        return Delivery()
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,21 +63,17 @@ class LoopbackSink:
 
     folder: str
 
-    def publish(self, blocks: Sequence[Block]) -> int:
+    def publish(self, blocks: Sequence[Block], behind: frozenset[str] = frozenset()) -> Delivery:
         """Keep blocks that are new."""
-        fresh = 0
         for block in blocks:
             target = self._path(block.identity)
             target.parent.mkdir(parents=True, exist_ok=True)
             part = target.with_name(f".{target.name}.{uuid4().hex}")
             part.write_bytes(block.encode())
-            try:
+            with suppress(FileExistsError):
                 os.link(part, target)
-                fresh += 1
-            except FileExistsError:
-                pass
             part.unlink()
-        return fresh
+        return Delivery(len(blocks))
 
     def blocks(self) -> Iterator[Block]:
         """Everything that was taken, in the order of identities."""

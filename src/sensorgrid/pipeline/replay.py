@@ -73,7 +73,9 @@ class Replayed:
         """Streams of flagged measurements, and of times."""
         rows = session.readStream.schema(MEASUREMENT).parquet(f"file://{self.folder}/arriving")
         is_clock = F.coalesce(F.col("attribute") == CLOCK, F.lit(False))
-        now = rows.where(is_clock).select(F.unix_micros("event_time").alias("now"))
+        now = rows.where(is_clock).select(
+            F.unix_micros("event_time").alias("now"), F.lit(False).alias("fresh")
+        )
         return inlet.check(rows.where(~is_clock), settings, grid), now
 
     def turn(self, newest: datetime | None) -> bool:

@@ -20,9 +20,11 @@ from sensorgrid.configuration.base import (
     faults_of,
     read_toml,
 )
-from sensorgrid.configuration.network import NetworkSettings
+from sensorgrid.configuration.network import NetworkSettings, build, with_errors
+from sensorgrid.links.wire import fingerprint
 from sensorgrid.model.grid import Grid
 from sensorgrid.pipeline.attributes import KNOWN
+from sensorgrid.pipeline.gateway import Entrance, GatewaySink
 from sensorgrid.pipeline.gridding.book import Timing
 from sensorgrid.pipeline.gridding.groups import groups_of
 from sensorgrid.pipeline.gridding.kernels import DEFAULT, KERNELS
@@ -160,8 +162,16 @@ AnySource = Annotated[
 class SinkSettings(Strict):
     """``[sink]``: where grids go beside the lake."""
 
-    kind: Literal["none", "loopback"] = "none"
+    kind: Literal["none", "loopback", "gateway"] | None = None
+    """left out: gateway if the file has ``[network]``, otherwise none"""
     folder: str = "published"
+    """of loopback"""
+    urls: tuple[str, ...] = ()
+    """of brokers, one of which tells who owns what; those of ``[network]`` if left out"""
+    ca_file: str | None = None
+    """of their certificates; that of ``[network.tls]`` if left out"""
+    patience: Duration = 2.0
+    """how long a micro-batch waits for gateways; what they have not acknowledged then goes to the courier"""
 
 
 class SparkSettings(Strict):
@@ -169,7 +179,8 @@ class SparkSettings(Strict):
 
     master: str = "local[*]"
     driver_memory: str = "1500m"
-    trigger: Duration = 2.0
+    trigger: Duration | None = None
+    """between two micro-batches; like `settle`, but 2 s at most, if left out"""
     conf: dict[str, str] = Field(default_factory=dict)
 
 
@@ -212,6 +223,13 @@ class PipelineSettings(FileSettings):
             max_age_s=12 * grid.tick if given.max_age is None else given.max_age,
         )
 
+    def trigger_of(self, grid: Grid) -> float:
+        """Seconds between two micro-batches. Spark counts them from 1970 on, as ticks are: with a whole part of
+        `settle`, one begins just when a tick falls due."""
+        if self.spark.trigger is not None:
+            return self.spark.trigger
+        return min(2.0, self.timing_of(grid).settle_s or 1.0)
+
     def limits(self) -> Limits:
         """Limits for single measurements."""
         given = self.quality.attributes
@@ -228,7 +246,24 @@ class PipelineSettings(FileSettings):
 
     def sink_of(self) -> Sink:
         """The sink."""
-        return LoopbackSink(self.sink.folder) if self.sink.kind == "loopback" else NoSink()
+        if self.sink.kind == "loopback":
+            return LoopbackSink(self.sink.folder)
+        entrance = self.entrance_of()
+        return NoSink() if entrance is None else GatewaySink(entrance)
+
+    def entrance_of(self) -> Entrance | None:
+        """The way to the brokers, if grids go there."""
+        kind = self.sink.kind or ("none" if self.network is None else "gateway")
+        if kind != "gateway":
+            return None
+        grid, urls, ca_file = self.grid.grid(), self.sink.urls, self.sink.ca_file
+        if self.network is not None:
+            network = build(grid, self.lake, self.network, "network", Path())
+            urls = urls or tuple(address.url for address in network.addresses.values())
+            ca_file = ca_file or (self.network.tls.ca_file if self.network.tls else None)
+        if not urls:
+            raise SettingsError("sink.urls: found none, expected urls of brokers, or [network] in the file")
+        return Entrance(urls, ca_file, self.sink.patience, fingerprint(with_errors(grid)))
 
     def checkpoint_of(self) -> str:
         """Where Spark keeps what it must not forget."""
@@ -275,6 +310,10 @@ def settings_of(content: dict[str, Any], subject: str, folder: Path) -> Pipeline
         raise SettingsError(
             f"{subject}: gridding.kernel: found {found.gridding.kernel!r}, expected one of {', '.join(KERNELS)}"
         )
+    try:
+        found.entrance_of()
+    except SettingsError as error:
+        raise SettingsError(f"{subject}: {error}") from None
     timing = found.timing_of(grid)
     if not timing.max_age_s >= grid.tick:
         raise SettingsError(
@@ -297,6 +336,12 @@ def _resolved(content: dict[str, Any], folder: Path) -> dict[str, Any]:
             fixed[key] = path(fixed[key])
     if isinstance(fixed.get("sink"), dict):
         fixed["sink"] = fixed["sink"] | {"folder": path(fixed["sink"].get("folder", "published"))}
+        if isinstance(fixed["sink"].get("ca_file"), str):
+            fixed["sink"]["ca_file"] = path(fixed["sink"]["ca_file"])
+    network = fixed.get("network")
+    if isinstance(network, dict) and isinstance(network.get("tls"), dict):
+        files = {k: path(v) if isinstance(v, str) else v for k, v in network["tls"].items()}
+        fixed["network"] = network | {"tls": files}
     sources = []
     for source in fixed.get("sources", ()):
         if isinstance(source, dict):

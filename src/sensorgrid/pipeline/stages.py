@@ -5,7 +5,7 @@ grows and changes, is read from the lake when a task begins.
 """
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from itertools import pairwise
@@ -38,11 +38,13 @@ from sensorgrid.pipeline.packing import (
     to_bytes,
 )
 from sensorgrid.pipeline.plan import Plan
-from sensorgrid.pipeline.publish import Sink
+from sensorgrid.pipeline.publish import Delivery, Sink
 from sensorgrid.pipeline.schema import FLAGGED
-from sensorgrid.pipeline.tiles import Block, blocks_of, table_of
+from sensorgrid.pipeline.tiles import Block, Identity, blocks_of, table_of
+from sensorgrid.pipeline.waiting import Waiting
 
 BLOCK = "block"
+WAITING = "waiting"
 OUT_DDL = "kind string, payload binary"
 OUT = pa.schema([("kind", pa.string()), ("payload", pa.binary())])
 
@@ -61,6 +63,10 @@ class Job:
     """who writes: part of the files' names, so that a batch which is tried again replaces its own files only"""
     resolve: bool = False
     """whether blocks may be in the lake already: the same is not written again, another one is a revision"""
+    waiting: Waiting | None = None
+    """where to keep what the sink could not hand over, for the courier"""
+    behind: frozenset[str] = frozenset()
+    """regions whose older blocks the courier still has"""
 
     def plan(self) -> Plan:
         """The lake's plan as it is now."""
@@ -138,6 +144,28 @@ def late_letters(rows: Measurements, group: Group, lateness_s: float) -> bytes:
     return to_bytes(table)
 
 
+def refusal_letters(refused: Sequence[tuple[Identity, str]], grid: Grid) -> pa.Table:
+    """Grids that a gateway will never take, as letters with their day."""
+    identities, n = [identity for identity, _ in refused], len(refused)
+    table = pa.table(
+        [
+            pa.nulls(n, pa.string()),
+            pa.array([i.attribute for i in identities], pa.string()),
+            *(pa.nulls(n, pa.float64()) for _ in range(2)),
+            pa.array([grid.time_of(i.tick) for i in identities], pa.timestamp("us", tz="UTC")),
+            pa.nulls(n, pa.float64()),
+            pa.nulls(n, pa.string()),
+            pa.array(["gateway"] * n, pa.string()),
+            pa.array([json.dumps(i) for i in identities], pa.string()),
+            pa.array([reason for _, reason in refused], pa.string()),
+            pa.array([4] * n, pa.int8()),
+            pa.array(["gateway"] * n, pa.string()),
+        ],
+        schema=LETTER,
+    )
+    return table.append_column("day", pc.strftime(table["event_time"], "%Y-%m-%d"))
+
+
 def write_outputs(outputs: DataFrame, job: Job, batch: int) -> list[tuple[str, bytes]]:
     """Write what the gridding stage made, lake first, then sink; returns ledgers and sensors, which are small.
 
@@ -165,7 +193,7 @@ def write_task(
     blocks: list[Block] = []
     letters: list[pa.Table] = []
     written: list[int] = []
-    ledger, part = Ledger(), 0
+    ledger, delivery, part = Ledger(), Delivery(), 0
 
     def flush() -> None:
         nonlocal part
@@ -175,7 +203,7 @@ def write_task(
             table = table_of(fresh, job.grid)
             # Several files of one task: their number goes where the task's number has room.
             job.lake.write("tiles", table, ("attribute", "day"), job.writer, batch, task + 100_000 * part)
-            job.sink.publish(fresh)
+            delivery.add(job.sink.publish(fresh, job.behind))
             ledger.blocks += len(fresh)
             ledger.newest = max(ledger.newest, *(b.identity.tick for b in fresh))
             part += 1
@@ -207,7 +235,14 @@ def write_task(
             else:
                 yield _row(kind, payload)
     flush()
+    if delivery.refused:
+        letters.append(refusal_letters(delivery.refused, job.grid).drop_columns(["day"]))
     write_letters()
+    ledger.add(
+        acknowledged=delivery.acknowledged, refused=len(delivery.refused), handed=len(delivery.waiting)
+    )
+    if delivery.waiting:
+        yield _row(WAITING, json.dumps(delivery.waiting).encode())
     yield _row(LEDGER, json.dumps(ledger.to_dict()).encode())
 
 
@@ -270,6 +305,11 @@ def sum_up(found: list[tuple[str, bytes]]) -> tuple[Ledger, pa.Table]:
     )
     columns = ["number", "sensor_first", "group", "longitude_first", "latitude_first"]
     return ledger, once.select(columns).rename_columns(SENSOR.names).cast(SENSOR)
+
+
+def unacknowledged(found: list[tuple[str, bytes]]) -> list[Identity]:
+    """Blocks of a batch that no gateway has acknowledged."""
+    return [Identity(*i) for kind, payload in found if kind == WAITING for i in json.loads(payload)]
 
 
 def unheard(sensors: pa.Table, known: set[tuple[int, str]]) -> pa.Table:

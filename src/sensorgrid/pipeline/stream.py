@@ -1,8 +1,8 @@
 """The stream: packs and the beat of a clock go in, grids come out when their time has come.
 
 State lies with Spark, one book per group and region (`sensorgrid.pipeline.gridding.book`): the rows of open ticks
-in a map state, the rest in a value state. The clock is a stream of its own, from Spark's `rate` source: a beat
-reaches every region when a tick falls due, also where no sensor speaks. Offsets of the clock are in the
+in a map state, the rest in a value state. The clock is a stream of its own (`sensorgrid.pipeline.sources.clock`): a
+beat reaches every region when a tick falls due, also where no sensor speaks. Offsets of the clock are in the
 checkpoint like those of every source, so a batch that is tried again sees the same time, makes the same grids,
 and replaces the files of the first try. After an outage the clock catches up, and so do the grids.
 """
@@ -10,6 +10,7 @@ and replaces the files of the first try. After an outage the clock catches up, a
 import json
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import pandas as pd
@@ -23,7 +24,8 @@ from sensorgrid.pipeline.gridding.groups import groups_of
 from sensorgrid.pipeline.gridding.measurements import decode
 from sensorgrid.pipeline.gridding.regions import Regions
 from sensorgrid.pipeline.ledger import Ledger
-from sensorgrid.pipeline.packing import ASIDE, CLOCK, LEDGER, LETTERS, ROWS
+from sensorgrid.pipeline.packing import ASIDE, CLOCK, FRESH, LEDGER, LETTERS, ROWS
+from sensorgrid.pipeline.sources import clock
 from sensorgrid.pipeline.stages import (
     BLOCK,
     OUT_DDL,
@@ -33,6 +35,7 @@ from sensorgrid.pipeline.stages import (
     outputs_of,
     pack,
     sum_up,
+    unacknowledged,
     unheard,
     write_outputs,
 )
@@ -42,12 +45,11 @@ _TICK = StructType([StructField("tick", LongType())])
 
 
 def wall_clock(session: SparkSession, job: Job) -> DataFrame:
-    """The time, in microseconds, whenever a tick falls due."""
-    rate = session.readStream.format("rate").option("rowsPerSecond", 1).option("numPartitions", 1).load()
+    """The time, in microseconds, whenever a tick falls due, and half a tick later."""
+    session.dataSource.register(clock.ClockSource)
     tick_us, settle_us = round(job.grid.tick * 1e6), round(job.timing.settle_s * 1e6)
-    now = F.unix_micros("timestamp")
-    due, before = (F.floor((now - shift - settle_us) / tick_us) for shift in (0, 1_000_000))
-    return rate.select(now.alias("now"), (due > before).alias("falls_due")).where("falls_due").select("now")
+    source = session.readStream.format(clock.FORMAT)
+    return source.option("tick_us", tick_us).option("settle_us", settle_us).load()
 
 
 def beats(now: DataFrame, job: Job) -> DataFrame:
@@ -55,11 +57,12 @@ def beats(now: DataFrame, job: Job) -> DataFrame:
     names = [g.name for g in groups_of(job.grid.attributes)]
     last = len(names) * len(Regions(job.grid)) - 1
     group = F.element_at(F.array(*map(F.lit, names)), (F.col("key") % len(names) + 1).cast("int"))
-    return now.select(F.explode(F.sequence(F.lit(0), F.lit(last))).alias("key"), "now").select(
+    kind = F.when(F.col("fresh"), F.lit(FRESH)).otherwise(F.lit(CLOCK))
+    return now.select(F.explode(F.sequence(F.lit(0), F.lit(last))).alias("key"), "now", "fresh").select(
         group.alias("group"),
         F.floor(F.col("key") / len(names)).cast("int").alias("region"),
         F.col("now").cast("bigint").alias("chunk"),  # for a beat, the place of the chunk holds the time
-        F.lit(CLOCK).alias("kind"),
+        kind.alias("kind"),
         F.lit(None).cast("binary").alias("payload"),
     )
 
@@ -106,17 +109,18 @@ class GridProcessor(StatefulProcessor):
             for frame in rows:
                 yield frame[["kind", "payload"]]
             return
-        now_us, parts = None, []
+        now_us, fresh, parts = None, True, []
         for frame in rows:
             for kind, chunk, payload in zip(frame["kind"], frame["chunk"], frame["payload"], strict=True):
                 if kind == ROWS:
                     parts.append(decode(payload))
-                elif kind == CLOCK:
+                elif kind in (CLOCK, FRESH):
                     now_us = max(int(chunk), now_us or 0)
-        yield from _frames(self._turn(group, region, parts, now_us))
+                    fresh = fresh and kind == FRESH
+        yield from _frames(self._turn(group, region, parts, now_us, fresh))
 
     def _turn(
-        self, group: str, region: int, parts: list[Any], now_us: int | None
+        self, group: str, region: int, parts: list[Any], now_us: int | None, fresh: bool
     ) -> Iterator[tuple[str, bytes]]:
         known = self._state.get()
         domain = self._job.domain(group, self._plan)
@@ -128,7 +132,7 @@ class GridProcessor(StatefulProcessor):
             if len(received.late):
                 yield LETTERS, late_letters(received.late, domain.group, domain.timing.lateness_s)
         if now_us is not None:
-            for issue in book.advance(now_us):
+            for issue in book.publish(now_us) if fresh else book.advance(now_us):
                 for payload in outputs_of(issue, domain.group, self._regions, region, ledger):
                     yield BLOCK, payload
         self._state.update((book.state.encode(),))
@@ -178,7 +182,12 @@ class BatchWriter:
         if self._known is None:
             lake.drop_from(job.writer, batch)
             self._known = known_sensors(lake)
-        ledger, sensors = sum_up(write_outputs(outputs, job, batch))
+        if job.waiting is not None:
+            job = replace(job, behind=job.waiting.behind())
+        found = write_outputs(outputs, job, batch)
+        ledger, sensors = sum_up(found)
+        if job.waiting is not None:  # before Spark commits the batch, after which nobody else would remember
+            job.waiting.add(batch, unacknowledged(found))
         fresh = unheard(sensors, self._known)
         if len(fresh):
             lake.write("sensors", fresh, (), job.writer, batch, 0)

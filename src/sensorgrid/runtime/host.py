@@ -11,12 +11,11 @@ from random import Random
 from typing import Any
 
 from sensorgrid.configuration.network import ERROR, Network
-from sensorgrid.index.decompose import points_in
+from sensorgrid.index.decompose import prepare
 from sensorgrid.links import wire
 from sensorgrid.links.driver import Driver, Peer, Tap
 from sensorgrid.links.link import Listener, listen
 from sensorgrid.links.packing import can_pack
-from sensorgrid.model.box import Box
 from sensorgrid.model.ids import BROKERS_MAX, PeerId, is_broker
 from sensorgrid.overlay.broker import Broker
 from sensorgrid.overlay.events import Effect, Published, Recall, Recalled, Stopping
@@ -95,12 +94,13 @@ class Host:
             tls=None if tls is None else client_tls(tls.ca_file),
             waiting_bytes_max=network.options.waiting_bytes,
         )
+        self._began = self.driver.loop.time()
         self.driver.on_closed = self._closed
         self.driver.on_unreachable = self._unreachable
         self.driver.tap = self.tap
         server = None if tls is None else server_tls(tls.cert_file, tls.key_file)
         # Compiled now, while nobody waits: the first wish would otherwise hold up everybody's greeting.
-        points_in(Box(0, 1, 0, 1), (1, 1, 1), [1], network.grid)
+        prepare(network.grid)
         self.listener = await listen(address.host, address.port, self._enter, tls=server)
         self.log("listening", broker=self.me, url=address.url, regions=len(self._shapes))
         self.driver.feed(view_of(self.me, network.regions, network.grid, network.links_of(self.me)))
@@ -171,14 +171,14 @@ class Host:
         elif hello.role == wire.CLIENT:
             if self._clients >= CLIENTS_MAX:
                 return wire.Sorry(f"broker {self.me}: found {self._clients} clients, expected fewer", "full")
-        elif hello.role != wire.PUBLISHER:
-            return wire.Sorry(f"role: found {hello.role!r}, expected broker, client or publisher")
+        elif hello.role not in (wire.PUBLISHER, wire.OBSERVER):
+            return wire.Sorry(f"role: found {hello.role!r}, expected broker, client, publisher or observer")
         return None
 
     def _admit(self, peer: Peer, hello: wire.Hello) -> None:
         network = self.network
         compress = wire.LZ4 if wire.LZ4 in hello.compress and wire.LZ4 in self.hello.compress else ""
-        peer.packs = bool(compress) and hello.role != wire.PUBLISHER
+        peer.packs = bool(compress) and hello.role in (wire.BROKER, wire.CLIENT)
         self._send(
             peer,
             wire.Welcome(
@@ -199,6 +199,8 @@ class Host:
             peer.serve(
                 lambda message: self._publish(peer, message), lambda reason: self._publisher_gone(peer)
             )
+        elif hello.role == wire.OBSERVER:
+            peer.serve(lambda _: self._observed(peer), lambda _: None)
         elif hello.role == wire.BROKER:
             assert hello.id is not None
             self.driver.adopt(PeerId(hello.id), peer)
@@ -248,6 +250,42 @@ class Host:
 
     def _publisher_gone(self, peer: Peer) -> None:
         self._publishers.pop(peer, None)
+
+    # -- those who look
+
+    def status(self) -> wire.Status:
+        """What an operator may want to know."""
+        driver, state = self.driver, self.broker.state
+        streams = [
+            wire.Stream(
+                attribute=supply.attribute,
+                cell=supply.cell,
+                path=(self.me,) if supply.owned else None if supply.path is None else tuple(supply.path),
+                receivers=len(supply.entries),
+                brokers=tuple(sorted({e.peer for e in supply.entries.values() if is_broker(e.peer)})),
+                points=supply.owed,
+            )
+            for supplies in state.outlets.supplies.values()
+            for supply in supplies.values()
+            if supply.entries
+        ]
+        return wire.Status(
+            id=self.me,
+            software=self._software,
+            up_s=driver.loop.time() - self._began,
+            clients=self._clients,
+            peers=tuple(sorted(peer for peer in driver.peers if is_broker(peer))),
+            published=self.published,
+            values_bytes={str(peer): count for peer, count in driver.values_bytes.items()},
+            sent_bytes={str(peer): count for peer, count in driver.sent_bytes.items()},
+            clients_bytes=driver.clients_bytes,
+            streams=tuple(streams),
+            messages=dict(state.counters.messages),
+        )
+
+    def _observed(self, peer: Peer) -> None:
+        if peer.link is not None:
+            peer.link.send(wire.encode_status(self.status()))
 
     # -- the lake
 

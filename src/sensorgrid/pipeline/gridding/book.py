@@ -5,8 +5,9 @@ out. It keeps the rows of each open tick, publishes a tick `settle_s` after its 
 takes late measurements for another `lateness_s` and re-issues what they change with the next revision, and then
 closes the tick: what comes later is counted and named, not used.
 
-Revisions wait for the next turn of the clock. So a tick has at most as many revisions as ticks fit into the
-lateness, however many late measurements drip in.
+Revisions wait for a turn of the clock. So a tick has at most as many revisions as ticks fit into the lateness,
+however many late measurements drip in. The stream calls `publish` when a tick falls due and `advance` half a tick
+later, as two thirds of the work are revisions, and nobody shall wait for these who waits for a new tick.
 """
 
 import json
@@ -209,6 +210,18 @@ class Book:
             state.ticks = sorted([*state.ticks, tick])
         # All later ticks: verdicts on later rows of the series may change. What has not is not issued again.
         state.dirty = sorted({t for t in state.published if t >= tick}.union(state.dirty))
+
+    def publish(self, now_us: int) -> Iterator[Issue]:
+        """Publish what is due, and leave everything else to the next `advance`: others wait for this."""
+        state, due = self.state, self._domain.timing.due(self._domain.grid, now_us)
+        if state.next_tick > due:
+            return
+        checked = self._checked()
+        for tick in range(state.next_tick, due + 1):
+            issue = self._issue(checked, tick)
+            if issue is not None:
+                yield issue
+        state.next_tick = due + 1
 
     def advance(self, now_us: int) -> Iterator[Issue]:
         """Publish what is due, re-issue what has changed, close what cannot change any more."""

@@ -19,6 +19,10 @@ speed       seconds of the earth's clock per real second (1), or ``max``: no clo
 limit       rows of a micro-batch, about (500000)
 partitions  parallel readers; each has its share of the stations (2)
 lateness    seconds of lateness that the pipeline allows (3600)
+delay       seconds that a prompt report is on its way at most (20)
+late        a factor on the rates of reports that come late or too late (1)
+spread      part of a tick over which reports lie; 1 is all of it (a fifth, in whole seconds)
+pace        seconds of weather per second of the earth's clock (1)
 faults      a factor on the usual rates of faults (1); 0 is a perfect world
 noise       a factor on the errors of measurement (1)
 ========== =========================================================================================
@@ -29,7 +33,7 @@ can fail over that; nothing has been read by then, and whoever starts queries sh
 
 import time
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from datetime import UTC, datetime
 from itertools import pairwise
 from math import ceil, inf, isfinite
@@ -87,6 +91,8 @@ class SyntheticSettings:
         )
         factor = _number(given, "faults", 1, 0)
         rates = Rates(**{rate.name: min(0.5, factor * getattr(Rates(), rate.name)) for rate in fields(Rates)})
+        late = _number(given, "late", 1, 0)
+        rates = replace(rates, late=min(0.5, late * rates.late), too_late=min(0.5, late * rates.too_late))
         until = given.get("until")
         speed = inf if given.get("speed") == "max" else _number(given, "speed", 1, 1e-9)
         return cls(
@@ -97,6 +103,9 @@ class SyntheticSettings:
                 tick_s=_number(given, "tick", 600, 1e-3),
                 lateness_s=_number(given, "lateness", 3600, 0),
                 noise=_number(given, "noise", 1, 0),
+                delay_s=_number(given, "delay", 20, 0),
+                spread=_number(given, "spread", 0, 0) if "spread" in given else None,
+                pace=_number(given, "pace", 1, 0),
                 rates=rates,
             ),
             start_ms=None if given.get("start", "now") == "now" else _time_ms("start", given["start"]),

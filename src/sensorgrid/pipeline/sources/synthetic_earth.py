@@ -142,6 +142,10 @@ class Earth:
     """the lateness that the pipeline allows: late reports keep to it, those that come too late do not"""
     delay_s: float = 20.0
     """the longest way of a prompt report"""
+    spread: float | None = None
+    """part of a tick over which the stations' reports lie, each at its own moment; None: a fifth, in whole seconds"""
+    pace: float = 1.0
+    """seconds of weather in a second: a day can pass in minutes"""
     stretch_s: float = 172_800.0
     """how long a station is silent, stuck, or wrong about its unit"""
     noise: float = 1.0
@@ -165,7 +169,11 @@ class Earth:
             ("delay_s", 0),
             ("stretch_s", 1),
             ("noise", 0),
+            ("spread", 0),
+            ("pace", 0),
         ):
+            if getattr(self, name) is None:
+                continue
             if not (isfinite(getattr(self, name)) and getattr(self, name) >= low):
                 raise EarthError(f"{name}: found {getattr(self, name)}, expected a number >= {low}")
 
@@ -173,7 +181,8 @@ class Earth:
         self, attribute: str, longitude: npt.ArrayLike, latitude: npt.ArrayLike, time_s: npt.ArrayLike
     ) -> Floats:
         """The true value anywhere at any time, in canonical units; arguments broadcast."""
-        return Weather(self.seed).truth((attribute,), longitude, latitude, time_s)[attribute]
+        weather_s = np.asarray(time_s, np.float64) * self.pace
+        return Weather(self.seed).truth((attribute,), longitude, latitude, weather_s)[attribute]
 
     def stations(self) -> tuple[npt.NDArray[np.str_], Floats, Floats]:
         """Names, longitudes and latitudes: crowded in parts of the land, sparse elsewhere, few at sea."""
@@ -247,7 +256,9 @@ class Earth:
         # From the far end: what is late within the allowance may use all of it, what is too late exceeds it.
         delay_ms = np.ceil(1000 * (most - within * (most - least))).astype(np.int64)
         event_ms = np.floor((tick + 0.2 * self._draw(3, station)) * tick_ms / 1000).astype(np.int64) * 1000
-        if self.tick_s < 10:
+        if self.spread is not None:
+            event_ms = np.floor((tick + self.spread * self._draw(3, station)) * tick_ms).astype(np.int64)
+        elif self.tick_s < 10:
             event_ms = np.floor(tick * tick_ms).astype(np.int64)
         arrival_ms = event_ms + delay_ms
         near = (arrival_ms < end_ms) & (arrival_ms >= start_ms - _COPY_DELAY_MS)
@@ -298,7 +309,7 @@ class Earth:
 
     def _known(self, station: Ints, time_s: Floats) -> dict[str, Floats]:
         lon, lat, land = (column[station] for column in _positions(self.seed, self.station_count))
-        return Weather(self.seed).truth(self.attributes, lon, lat, time_s, land)
+        return Weather(self.seed).truth(self.attributes, lon, lat, time_s * self.pace, land)
 
     def _noisy(self, truth: Floats, station: Ints, tick: Ints, kind: Ints) -> Floats:
         """What a healthy sensor reads: the truth with an error, inside the range that the sensor can show."""

@@ -1,0 +1,122 @@
+"""`sensorgrid up`: a whole grid on this machine, pipeline and brokers, as processes that are kept running."""
+
+import asyncio
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.text import Text
+
+from sensorgrid.cli import arguments
+
+errors = Console(stderr=True)
+
+COLOURS = ("cyan", "green", "magenta", "blue", "yellow")
+PIPELINE_GRACE_S = 60.0
+"""a micro-batch may be under way, and Java has to end"""
+BROKER_GRACE_S = 20.0
+"""receivers are sent elsewhere first"""
+
+
+def up(
+    config: Annotated[
+        Path, typer.Argument(metavar="GRID.TOML", help="The configuration; see docs/runtime.md.")
+    ],
+    brokers: Annotated[
+        str | None,
+        typer.Option(metavar="N[,N]", help="Only these brokers of the file; 'none' for the pipeline alone."),
+    ] = None,
+    pipeline: Annotated[
+        bool, typer.Option("--pipeline/--no-pipeline", help="Whether the pipeline runs here.")
+    ] = True,
+    status: Annotated[
+        Path | None, typer.Option("--status", metavar="FILE", help="Keep what runs, as JSON, in this file.")
+    ] = None,
+) -> None:
+    """Run a grid: its brokers and its pipeline as processes; what dies is started again, until Ctrl-C or SIGTERM.
+
+    Example: sensorgrid up grid.toml
+    """
+    from sensorgrid.configuration.network import read_network
+    from sensorgrid.pipeline.inlet import check_sources
+    from sensorgrid.pipeline.settings import read_settings
+    from sensorgrid.runtime.supervisor import Part, Supervisor
+
+    network = read_network(config)
+    chosen = _chosen(brokers, sorted(network.addresses))
+    if pipeline:
+        check_sources(
+            read_settings(config)
+        )  # mistakes are told once, here, and not again and again by children
+    command = (sys.executable, "-m", "sensorgrid")
+    parts = [
+        Part(f"broker {n}", (*command, "broker", str(config), "--id", str(n)), 0, BROKER_GRACE_S)
+        for n in chosen
+    ]
+    if pipeline:
+        run = (*command, "pipeline", "run", str(config))
+        parts.append(Part("pipeline", run, 1, PIPELINE_GRACE_S))
+    if not parts:
+        raise arguments.ArgumentError("--brokers and --no-pipeline: found nothing to run, expected something")
+    width = max(len(part.name) for part in parts)
+    names = [part.name for part in parts]
+
+    def say(name: str, line: str) -> None:
+        text = Text(f"{name:<{width}} │ ", style=COLOURS[names.index(name) % len(COLOURS)])
+        errors.print(text + Text.from_ansi(line, style="default"), highlight=False, soft_wrap=True)
+
+    asyncio.run(_run(Supervisor(parts, say, status), network, chosen))
+
+
+def _chosen(text: str | None, known: list[Any]) -> list[Any]:
+    if text is None:
+        return known
+    if text == "none":
+        return []
+    chosen = [part.strip() for part in text.split(",")]
+    unknown = [part for part in chosen if not part.isdigit() or int(part) not in known]
+    if unknown:
+        expected = ", ".join(map(str, known))
+        raise arguments.ArgumentError(f"--brokers: found {', '.join(unknown)}, expected some of {expected}")
+    return [int(part) for part in chosen]
+
+
+async def _run(supervisor: Any, network: Any, chosen: list[Any]) -> None:
+    greeting = asyncio.create_task(_greet(network, chosen))
+    try:
+        await supervisor.run()
+    finally:
+        greeting.cancel()
+        await asyncio.gather(greeting, return_exceptions=True)
+    errors.print("stopped", style="yellow")
+
+
+async def _greet(network: Any, chosen: list[Any]) -> None:
+    """Say where to connect, once the brokers of this machine listen."""
+    for broker in chosen:
+        address = network.addresses[broker]
+        host = "127.0.0.1" if address.host in ("0.0.0.0", "::", "") else address.host
+        while True:
+            try:
+                _, writer = await asyncio.open_connection(host, address.port)
+            except OSError:
+                await asyncio.sleep(0.2)
+                continue
+            writer.close()
+            break
+    errors.print(Text("\n".join(welcome(network, chosen)), style="bold"), soft_wrap=True)
+
+
+def welcome(network: Any, chosen: list[Any]) -> list[str]:
+    """Where to connect, and a query to try."""
+    grid = network.grid
+    url = network.addresses[chosen[0] if chosen else min(network.addresses)].url
+    attribute = grid.attributes[0]
+    west, south, east, north = grid.extent
+    box = ",".join(f"{v:g}" for v in (west, south, (west + east) / 2, (south + north) / 2))
+    return [
+        f"connect: {', '.join(network.addresses[b].url for b in chosen) or url}",
+        f"   query: sensorgrid query --url {url} --attribute {attribute} --bbox={box} --resolution 1/2",
+    ]

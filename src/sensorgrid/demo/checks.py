@@ -1,0 +1,277 @@
+"""The verdict on a demo: pure functions of what was delivered, what was counted, and what a batch makes of it.
+
+All bytes here are bytes of values, without heads and frames, on both sides of every comparison.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from sensorgrid.configuration.network import ERROR
+from sensorgrid.demo.tally import Mask, Tally
+from sensorgrid.index.cell import Cell
+from sensorgrid.model.grid import Grid
+from sensorgrid.model.ids import PeerId
+from sensorgrid.overlay.events import Region
+from sensorgrid.overlay.geography import box_of
+from sensorgrid.pipeline.lake import Lake
+
+TICKS_MIN = 3
+"""fewer complete ticks than this prove nothing"""
+DELAY_MAX_S = 3.0
+"""of the median, from the last measurement of a tick to the client"""
+
+Field = npt.NDArray[np.float32]
+Fields = dict[tuple[int, str], Field]
+"""[row, column] by tick and attribute, errors included"""
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """One thing that must hold."""
+
+    name: str
+    holds: bool
+    found: str
+    """for people"""
+    counts: bool = True
+    """whether the exit code depends on it; how fast a machine is does not decide what is right"""
+
+
+@dataclass(frozen=True, slots=True)
+class Outage:
+    """A broker that was killed."""
+
+    broker: PeerId
+    at_s: float
+    """seconds since 1970"""
+    hit: tuple[int, ...]
+    """clients, by their place in the audience, whose streams came through it"""
+    back_s: float | None = None
+    """when it answered again"""
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """What `--json` writes, and a little more."""
+
+    ticks: int
+    clients: int
+    points_delivered: int
+    missing: int
+    duplicated: int
+    wrong: int
+    bytes_between_brokers: int
+    bytes_without_sharing: int
+    saving: float | None
+    delay_p50_s: float | None
+    delay_p99_s: float | None
+    killed: int | None
+    recovered_s: float | None
+    checks: tuple[Check, ...]
+
+    @property
+    def holds(self) -> bool:
+        """Whether all checks hold."""
+        return all(check.holds for check in self.checks if check.counts)
+
+    def to_dict(self) -> dict[str, object]:
+        """The object of `--json`."""
+        names = [name for name in self.__dataclass_fields__ if name != "checks"]
+        return {name: _rounded(getattr(self, name)) for name in names}
+
+
+def _rounded(value: object) -> object:
+    return round(value, 4) if isinstance(value, float) else value
+
+
+# -- exactly once
+
+
+def missing_points(tally: Tally, first: int, last: int) -> int:
+    """Points of the ticks [first, last] that never came."""
+    wanted = [tick for tick in range(first, last + 1) if tally.wants(tick)]
+    return sum(tally.points - tally.filled.get(tick, 0) for tick in wanted)
+
+
+def complete_ticks(tallies: Sequence[Tally], first: int, last: int) -> int:
+    """How many of the ticks [first, last] every client has that wants them."""
+    return sum(
+        all(tick in t.complete_s for t in tallies if t.wants(tick)) and any(t.wants(tick) for t in tallies)
+        for tick in range(first, last + 1)
+    )
+
+
+# -- bit for bit
+
+
+def wrong_points(tally: Tally, truth: Fields, first: int, last: int) -> int:
+    """Points of the ticks [first, last] whose last value is not, bit for bit, the one of the batch."""
+    wrong = tally.uninvited
+    for (tick, attribute), received in tally.received.items():
+        if not first <= tick <= last:
+            continue
+        come = received.revision >= 0
+        expected = truth.get((tick, tally.grid.attributes[attribute]))
+        if expected is None:
+            wrong += int(come.sum())
+            continue
+        differs = received.values.view(np.uint32) != np.ascontiguousarray(expected).view(np.uint32)
+        wrong += int((come & differs).sum())
+    return wrong
+
+
+def fields_of(lake: Lake, grid: Grid, first: int, last: int) -> Fields:
+    """What a lake holds of the ticks [first, last], put together: values and errors, newest revisions."""
+    fields: Fields = {}
+    columns = ["tick", "attribute", "region", "revision", "x0", "y0", "width", "height", "values", "error"]
+    for row in lake.tiles(ticks=(first, last), columns=columns).to_pylist():
+        where = np.s_[row["y0"] : row["y0"] + row["height"], row["x0"] : row["x0"] + row["width"]]
+        for column, name in (("values", row["attribute"]), ("error", row["attribute"] + ERROR)):
+            field = fields.setdefault((row["tick"], name), np.full(grid.shape[::-1], np.nan, np.float32))
+            field[where] = np.reshape(row[column], (row["height"], row["width"]))
+    return fields
+
+
+# -- traffic
+
+
+def owners_of(grid: Grid, regions: Iterable[Region]) -> npt.NDArray[np.int32]:
+    """Who owns each point, [row, column]; the same for all attributes."""
+    owners = np.full(grid.shape[::-1], -1, np.int32)
+    for region in regions:
+        if region.attribute == 0:
+            box = box_of(grid, region.cell)
+            owners[box.y0 : box.y1, box.x0 : box.x1] = region.owner
+    return owners
+
+
+def bytes_alone(tally: Tally, owners: npt.NDArray[np.int32], target: PeerId) -> int:
+    """What would have crossed links if this stream came by itself from each gateway to its target broker.
+
+    Nothing for the target's own regions; every revision that was delivered counts, as it does between brokers.
+    """
+    away = owners != target
+    return sum(int(r.times[away].sum()) * tally.grid.value_bytes for r in tally.received.values())
+
+
+# -- delays
+
+
+def delays_of(
+    tallies: Iterable[Tally], measured_s: Mapping[int, float], first: int, last: int
+) -> list[float]:
+    """Seconds from the last measurement of a tick to its complete delivery, for each tick and client."""
+    return [
+        at_s - measured_s[tick]
+        for tally in tallies
+        for tick, at_s in tally.complete_s.items()
+        if first <= tick <= last and tick in measured_s
+    ]
+
+
+def percentile(values: Sequence[float], share: float) -> float | None:
+    """The smallest value that is not exceeded by a share of them."""
+    if not values:
+        return None
+    ordered = sorted(values)
+    return ordered[max(0, int(np.ceil(share * len(ordered))) - 1)]
+
+
+def recovered_s(tallies: Sequence[Tally], outage: Outage, first: int, last: int) -> float | None:
+    """From the kill until every client that was hit has the first tick that ended after it; None: never."""
+    longest = 0.0
+    for place in outage.hit:
+        tally = tallies[place]
+        tick_s = tally.grid.tick
+        after = [t for t in range(first, last + 1) if tally.wants(t) and (t + 1) * tick_s > outage.at_s]
+        if not after:
+            continue  # a slow clock: it wants nothing that the outage could have taken
+        at_s = tally.complete_s.get(after[0])
+        if at_s is None:
+            return None
+        longest = max(longest, at_s - outage.at_s)
+    return longest
+
+
+def points_of_cell(grid: Grid, cell: int) -> Mask:
+    """The points that a cell holds at some tick, [row, column]."""
+    found = np.zeros(grid.shape[::-1], np.bool_)
+    part = Cell(cell).slices(grid)
+    found[part.y, part.x] = True
+    return found
+
+
+# -- the verdict
+
+
+def judge(
+    tallies: Sequence[Tally],
+    targets: Sequence[PeerId],
+    truth: Fields,
+    measured_s: Mapping[int, float],
+    owners: npt.NDArray[np.int32],
+    between: int,
+    outage: Outage | None,
+    first: int,
+    last: int,
+    asked: int,
+) -> Result:
+    """All checks on the ticks [first, last]; `asked` clients were sent out."""
+    ticks = complete_ticks(tallies, first, last)
+    missing = sum(missing_points(t, first, last) for t in tallies)
+    doubled = sum(t.doubled for t in tallies)
+    wrong = sum(wrong_points(t, truth, first, last) for t in tallies)
+    alone = sum(bytes_alone(t, owners, target) for t, target in zip(tallies, targets, strict=True))
+    delays = delays_of(tallies, measured_s, first, last)
+    p50, p99 = percentile(delays, 0.5), percentile(delays, 0.99)
+    recovered = None if outage is None else recovered_s(tallies, outage, first, last)
+    clients = sum(1 for t in tallies if t.complete_s)
+    points = sum(t.delivered for t in tallies)
+    checks = (
+        Check(
+            "enough to judge",
+            ticks >= TICKS_MIN and clients == asked,
+            f"{ticks} ticks at {clients} of {asked} clients"
+            + ("" if ticks >= TICKS_MIN else f"; expected {TICKS_MIN} ticks or more: try a larger --seconds"),
+        ),
+        Check(
+            "exactly once",
+            missing == 0 and doubled == 0,
+            f"{points:,} points delivered, {missing:,} missing, {doubled:,} doubled",
+        ),
+        Check(
+            "bit for bit",
+            wrong == 0 and bool(truth) and points > 0,
+            f"{wrong:,} values differ from an independent batch gridding of the same raw records",
+        ),
+        Check(
+            "shared",
+            between < alone,
+            f"{between:,} bytes of values between brokers against {alone:,} without sharing",
+        ),
+        Check(
+            "one broker killed, nothing lost",
+            outage is not None and recovered is not None and missing == 0,
+            "no broker was killed"
+            if outage is None
+            else f"broker {outage.broker} killed; {len(outage.hit)} clients were hit, "
+            + (
+                "not all came back" if recovered is None else f"all had the next tick after {recovered:.1f} s"
+            ),
+        ),
+        Check(
+            f"median delay below {DELAY_MAX_S:g} s",
+            p50 is not None and p50 < DELAY_MAX_S,
+            "no tick arrived" if p50 is None else f"{p50:.2f} s at the median, {p99:.2f} s for 99 of 100",
+            counts=False,
+        ),
+    )
+    return Result(
+        ticks=ticks, clients=clients, points_delivered=points, missing=missing, duplicated=doubled, wrong=wrong,
+        bytes_between_brokers=between, bytes_without_sharing=alone,
+        saving=1 - between / alone if alone else None, delay_p50_s=p50, delay_p99_s=p99,
+        killed=None if outage is None else int(outage.broker), recovered_s=recovered, checks=checks,
+    )  # fmt: skip

@@ -1,0 +1,247 @@
+"""The courier: brings blocks to gateways that were not there, were slow or fell silent when they were published.
+
+It runs in a thread beside the stream, on the driver's machine. It takes identities from `Waiting`, values from the
+lake, and tries until a gateway has acknowledged or refused them: regions in parallel, each in the order of its
+batches and ticks, each gateway with a back-off of its own. In memory are the blocks of a few sendings per gateway,
+however long it was away. It can be killed at any moment: what it has not crossed out it brings again, and a gateway
+takes each block once.
+"""
+
+import asyncio
+import contextlib
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from types import TracebackType
+
+import numpy as np
+import numpy.typing as npt
+
+from sensorgrid.model.errors import SensorGridError
+from sensorgrid.model.grid import Grid
+from sensorgrid.pipeline.gateway import Entrance, Exchange, Parcel, again_if_moved
+from sensorgrid.pipeline.gridding.regions import Regions
+from sensorgrid.pipeline.lake import STREAM, Lake
+from sensorgrid.pipeline.publish import Delivery
+from sensorgrid.pipeline.stages import refusal_letters
+from sensorgrid.pipeline.tiles import Identity
+from sensorgrid.pipeline.waiting import Bundle, Name, Waiting
+
+LOOK_S = 0.2
+"""between two looks for new work"""
+PATIENCE_S = 10.0
+"""for one sending; a slow gateway is not a dead one"""
+RETRY_S = (0.2, 15.0)
+"""shortest and longest pause before a gateway is tried again"""
+MISSING_S = 60.0
+"""how long the lake may lack a block, as a batch may be about to be written again"""
+SENDING_BYTES = 4 << 20
+"""of values in one sending"""
+SENDINGS = 2
+"""at once to one gateway"""
+Say = Callable[[str], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Read:
+    """A block as far as the lake was asked for it; a `Parcel`."""
+
+    identity: Identity
+    values: npt.NDArray[np.float32]
+    error: npt.NDArray[np.float32]
+
+
+class Gateway:
+    """What is known of a gateway's health."""
+
+    def __init__(self) -> None:
+        self.sendings = asyncio.Semaphore(SENDINGS)
+        self.fault = ""
+        self._pause_s = RETRY_S[0]
+        self._again_at = 0.0
+
+    def failed(self, fault: str) -> bool:
+        """Leave it alone for a while; whether that is news."""
+        news, self.fault = not self.fault, fault
+        now = time.monotonic()
+        if now >= self._again_at:  # otherwise another sending has just found out
+            self._again_at = now + self._pause_s
+            self._pause_s = min(2 * self._pause_s, RETRY_S[1])
+        return news
+
+    def worked(self) -> bool:
+        """It answers; whether that is news."""
+        news, self.fault = bool(self.fault), ""
+        self._pause_s, self._again_at = RETRY_S[0], 0.0
+        return news
+
+    async def ready(self) -> None:
+        """When it is time to try."""
+        while (left := self._again_at - time.monotonic()) > 0:
+            await asyncio.sleep(left)
+
+
+class Courier:
+    """Runs from `__enter__` to `__exit__`."""
+
+    def __init__(self, waiting: Waiting, lake: Lake, grid: Grid, entrance: Entrance, say: Say) -> None:
+        self._waiting, self._lake, self._grid = waiting, lake, grid
+        self._entrance, self._say = entrance, say
+        self._points = int(np.prod(Regions(grid).region_shape))
+        self._gateways: dict[int, Gateway] = {}
+        self._missing: dict[Identity, float] = {}
+        self._book = asyncio.Lock()
+        self._loop = asyncio.new_event_loop()
+        self._work: asyncio.Task[None] | None = None
+        self._thread = threading.Thread(target=self._run, name="courier", daemon=True)
+
+    def __enter__(self) -> "Courier":
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._loop.call_soon_threadsafe(self._cancel)
+        self._thread.join(timeout=30)
+
+    def _cancel(self) -> None:
+        if self._work is not None:
+            self._work.cancel()
+
+    def _run(self) -> None:
+        self._work = self._loop.create_task(self._main())
+        with contextlib.suppress(asyncio.CancelledError):
+            self._loop.run_until_complete(self._work)
+        self._loop.run_until_complete(self._loop.shutdown_default_executor())
+        self._loop.close()
+
+    async def _main(self) -> None:
+        exchange = Exchange(replace(self._entrance, patience_s=PATIENCE_S / 2))
+        routes: dict[str, asyncio.Task[None]] = {}
+        away = Gateway()  # the network as a whole: nobody to ask who owns what
+        try:
+            while True:
+                names = await asyncio.to_thread(self._waiting.names)
+                regions = sorted({name.region for name in names})
+                if regions and exchange.directory is None:
+                    await self._learn(exchange, away)
+                elif regions:
+                    for region in regions:
+                        if region not in routes or routes[region].done():
+                            routes[region] = asyncio.create_task(self._serve(exchange, region))
+                await asyncio.sleep(LOOK_S)
+        finally:
+            for task in routes.values():
+                task.cancel()
+            await asyncio.gather(*routes.values(), return_exceptions=True)
+            await exchange.close()
+
+    async def _learn(self, exchange: Exchange, away: Gateway) -> None:
+        await away.ready()
+        try:
+            await exchange.learn()
+            away.worked()
+        except (SensorGridError, OSError) as error:
+            if away.failed(str(error)):
+                self._say(f"courier: {error}; trying on")
+
+    async def _serve(self, exchange: Exchange, region: str) -> None:
+        """Bring all bundles of a region, oldest first."""
+        try:
+            for name in await asyncio.to_thread(self._waiting.names):
+                if name.region != region:
+                    continue
+                bundle = await asyncio.to_thread(self._waiting.read, name)
+                while bundle is not None and bundle.identities:
+                    bundle = await self._bring(exchange, bundle)
+        except (SensorGridError, OSError) as error:  # the lake, or the folder; not a gateway
+            self._say(f"courier: region {region}: {error}; trying on")
+            await asyncio.sleep(RETRY_S[1] / 3)
+
+    async def _bring(self, exchange: Exchange, bundle: Bundle) -> Bundle:
+        """One sending; what is left of the bundle."""
+        assert exchange.directory is not None, "learnt before any region is served"
+        owner = exchange.directory.owner(bundle.identities[0])
+        gateway = self._gateways.setdefault(-1 if owner is None else owner, Gateway())
+        await gateway.ready()
+        async with gateway.sendings:
+            some = bundle.identities[: max(1, SENDING_BYTES // (8 * self._points))]
+            parcels = await asyncio.to_thread(self._read, some, bundle.name)
+            delivery = self._given_up(some, parcels)
+            fault = await self._send(exchange, parcels, delivery)
+        if fault:
+            if gateway.failed(fault):
+                self._say(f"courier: {fault}; its blocks wait, trying on")
+            with contextlib.suppress(SensorGridError, OSError, TimeoutError):  # somebody else may own it now
+                async with asyncio.timeout(PATIENCE_S):
+                    await exchange.learn()
+        elif gateway.worked():
+            self._say(f"courier: the gateway of region {bundle.region} answers again")
+        if delivery.waiting and not fault and not parcels:
+            await asyncio.sleep(1.0)  # the lake does not have them yet
+        async with self._book:
+            return await asyncio.to_thread(self._settle, bundle, some, delivery)
+
+    async def _send(self, exchange: Exchange, parcels: Sequence[Parcel], delivery: Delivery) -> str:
+        """Send blocks of one region, which nearly always have one owner; says what went wrong."""
+        faults: list[str] = []
+        assert exchange.directory is not None
+        by_owner: dict[int, list[Parcel]] = {}
+        for parcel in parcels:
+            owner = exchange.directory.owner(parcel.identity)
+            if owner is None or exchange.directory.fault(parcel):
+                delivery.refused.append((parcel.identity, exchange.directory.fault(parcel)))
+            else:
+                by_owner.setdefault(owner, []).append(parcel)
+        for owner, mine in by_owner.items():
+            found, _, fault = await exchange.deliver(owner, mine, PATIENCE_S)
+            delivery.add(await again_if_moved(exchange, mine, found, PATIENCE_S))
+            faults += [fault] if fault else []
+        return "; ".join(faults)
+
+    def _read(self, identities: Sequence[Identity], name: Name) -> list[Read]:
+        """Values from the lake, in the same order; those that it does not have are left out."""
+        found = self._lake.grids_of(identities, self._grid, name.writer, name.batch)
+        return [Read(i, *found[i]) for i in identities if i in found]
+
+    def _given_up(self, asked: Sequence[Identity], found: Sequence[Read]) -> Delivery:
+        """What the lake lacks waits, until it has been lacking for too long."""
+        delivery, there, now = Delivery(), {read.identity for read in found}, time.monotonic()
+        for identity in asked:
+            if identity in there:
+                self._missing.pop(identity, None)
+            elif now - self._missing.setdefault(identity, now) < MISSING_S:
+                delivery.waiting.append(identity)
+            else:
+                del self._missing[identity]
+                delivery.refused.append((identity, "the lake does not have it any more"))
+        return delivery
+
+    def _settle(self, bundle: Bundle, tried: Sequence[Identity], delivery: Delivery) -> Bundle:
+        """Cross out what was acknowledged or refused."""
+        open_ = set(delivery.waiting) | (set(bundle.identities) - set(tried))
+        left = replace(
+            bundle,
+            identities=tuple(i for i in bundle.identities if i in open_),
+            refused=(*bundle.refused, *delivery.refused),
+            acknowledged=bundle.acknowledged + delivery.acknowledged,
+        )
+        if delivery.refused:
+            table = refusal_letters(left.refused, self._grid)
+            task = Regions(self._grid).number(bundle.region)
+            writer = bundle.writer.replace(STREAM, "courier", 1)
+            self._lake.write("letters", table, ("day",), writer, bundle.batch, task)
+            for line in _reasons(delivery.refused):
+                self._say(f"courier: {line}")
+        if left != bundle:
+            self._waiting.settle(left)
+        return left
+
+
+def _reasons(refused: Sequence[tuple[Identity, str]]) -> Iterator[str]:
+    """Each reason once."""
+    for reason in dict.fromkeys(reason for _, reason in refused):
+        mine = [identity for identity, r in refused if r == reason]
+        yield f"refused {len(mine)} blocks, first {tuple(mine[0])}: {reason}"

@@ -1,0 +1,203 @@
+"""What gateways have not acknowledged yet, on disk beside the checkpoint: nothing of it is lost with a process.
+
+::
+
+    lake.checkpoint.waiting/
+      stream5f2a-0000000012-0110.json   identities of batch 12 and region 0110, in order
+      done.json                         counts of what the courier has brought, by stream, batch and region
+
+A micro-batch leaves a file for each region that its tasks could not hand over, before Spark commits it; the courier
+takes identities out again. The names alone say which regions are behind. Values are not here, they are in the lake.
+
+Two processes may be at work, as micro-batches are written elsewhere through Spark Connect: they only add files, the
+courier only changes what is there. Files of batches that were never committed are removed at the start, as Spark
+tries these batches again and all their blocks are handed out again (`forget_after`).
+"""
+
+import json
+from collections.abc import Iterable
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import PurePosixPath
+from typing import Any, NamedTuple
+
+import pyarrow.fs as pafs
+
+from sensorgrid.pipeline.lake import STREAM, Folder
+from sensorgrid.pipeline.tiles import Identity
+
+ENDING = ".waiting"
+_DONE = "done.json"
+_BEFORE = "before"
+_KEPT = 8
+"""newest batches whose counts are kept apart, as they may be tried again"""
+
+
+class Name(NamedTuple):
+    """Of a bundle."""
+
+    writer: str
+    """the stream; a new checkpoint makes a new one"""
+    batch: int
+    region: str
+
+
+@dataclass(frozen=True, slots=True)
+class Bundle:
+    """Blocks of one batch and region that wait, in the order in which they were published."""
+
+    writer: str
+    batch: int
+    region: str
+    identities: tuple[Identity, ...]
+    refused: tuple[tuple[Identity, str], ...] = ()
+    """of this bundle, by the gateway, so far"""
+    acknowledged: int = 0
+    """of this bundle, so far"""
+
+    @property
+    def name(self) -> Name:
+        """What tells it from the others."""
+        return Name(self.writer, self.batch, self.region)
+
+
+@dataclass(slots=True)
+class Counts:
+    """What has become of blocks that were handed to the courier."""
+
+    waiting: int = 0
+    acknowledged: int = 0
+    refused: int = 0
+    regions: dict[str, int] = field(default_factory=dict)
+    """waiting, by region"""
+
+
+@dataclass(frozen=True)
+class Waiting(Folder):
+    """The folder; pickles."""
+
+    writer: str
+    """the stream that adds to it; bundles of earlier ones are still brought"""
+
+    # those who hand over
+
+    def add(self, batch: int, identities: Iterable[Identity]) -> None:
+        """Keep what a batch could not hand over; again with the same batch, it replaces what it kept."""
+        by_region: dict[str, list[Identity]] = {}
+        for identity in identities:
+            by_region.setdefault(identity.region, []).append(identity)
+        for region, mine in sorted(by_region.items()):
+            mine.sort(key=lambda i: (i.tick, i.revision, i.attribute))
+            self._write(Bundle(self.writer, batch, region, tuple(mine)))
+
+    def behind(self) -> frozenset[str]:
+        """Regions of which something waits."""
+        return frozenset(name.region for name in self.names())
+
+    # the courier
+
+    def names(self) -> list[Name]:
+        """Of all bundles, oldest first."""
+        selector = pafs.FileSelector(self.path(), allow_not_found=True)
+        found = (PurePosixPath(info.path).name for info in self._fs()[0].get_file_info(selector))
+        parts = (n.removesuffix(".json").split("-") for n in found if n.startswith(STREAM))
+        names = [Name(writer, int(batch), region) for writer, batch, region in parts]
+        return sorted(names, key=lambda name: (name.writer == self.writer, name))
+
+    def read(self, name: Name) -> Bundle | None:
+        """A bundle, if there is one."""
+        text = self.read_text(_file(name))
+        if text is None:
+            return None
+        found = json.loads(text)
+        return Bundle(
+            *name,
+            tuple(Identity(*i) for i in found["identities"]),
+            tuple((Identity(*i), reason) for i, reason in found["refused"]),
+            found["acknowledged"],
+        )
+
+    def settle(self, bundle: Bundle) -> None:
+        """Keep what is left of a bundle; one of which nothing is left goes, and is counted."""
+        if bundle.identities:
+            self._write(bundle)
+            return
+        # Counted first: whoever reads counts passes over bundles that are counted already.
+        done = self._done()
+        done[_key(bundle.name)] = [bundle.acknowledged, len(bundle.refused)]
+        self._write_done(done)
+        self._delete(bundle.name)
+
+    def forget_after(self, batch: int) -> None:
+        """Drop everything of later batches: they were not committed and will be tried again."""
+        for name in self.names():
+            if name.writer == self.writer and name.batch > batch:
+                self._delete(name)
+        done = self._done()
+        kept = {k: v for k, v in done.items() if not k.startswith(self.writer) or _batch(k) <= batch}
+        if kept != done:
+            self._write_done(kept)
+
+    def counts(self) -> Counts:
+        """How many wait, and what became of the others; reads every bundle."""
+        found, done = Counts(), self._done()
+        found.acknowledged = sum(acknowledged for acknowledged, _ in done.values())
+        found.refused = sum(refused for _, refused in done.values())
+        for name in self.names():
+            bundle = None if _key(name) in done else self.read(name)
+            if bundle is not None:
+                found.waiting += len(bundle.identities)
+                found.acknowledged += bundle.acknowledged
+                found.refused += len(bundle.refused)
+                found.regions[name.region] = found.regions.get(name.region, 0) + len(bundle.identities)
+        return found
+
+    # files
+
+    def _write(self, bundle: Bundle) -> None:
+        content = {
+            "identities": bundle.identities,
+            "refused": bundle.refused,
+            "acknowledged": bundle.acknowledged,
+        }
+        self.write_text(_file(bundle.name), json.dumps(content))
+
+    def _delete(self, name: Name) -> None:
+        with suppress(FileNotFoundError):
+            self._fs()[0].delete_file(self.path(_file(name)))
+
+    def _done(self) -> dict[str, list[int]]:
+        text = self.read_text(_DONE)
+        found: dict[str, Any] = {} if text is None else json.loads(text)
+        return found
+
+    def _write_done(self, done: dict[str, list[int]]) -> None:
+        """Counts of batches that will never be tried again are added up."""
+        mine = [_batch(key) for key in done if key.startswith(self.writer)]
+        sums, apart, newest = [0, 0], {}, max(mine, default=-1)
+        for key, counts in done.items():
+            if key.startswith(self.writer) and _batch(key) > newest - _KEPT:
+                apart[key] = counts
+            else:
+                sums = [a + b for a, b in zip(sums, counts, strict=True)]
+        self.write_text(_DONE, json.dumps({_BEFORE: sums} | apart))
+
+
+def _file(name: Name) -> str:
+    return f"{name.writer}-{name.batch:010d}-{name.region}.json"
+
+
+def _key(name: Name) -> str:
+    return f"{name.writer}-{name.batch}-{name.region}"
+
+
+def _batch(key: str) -> int:
+    return int(key.split("-")[1])
+
+
+def committed_batch(checkpoint: str) -> int:
+    """The newest batch that Spark has committed; -1 if there is none."""
+    folder = Folder(checkpoint)
+    selector = pafs.FileSelector(folder.path("commits"), allow_not_found=True)
+    names = (PurePosixPath(info.path).name for info in folder._fs()[0].get_file_info(selector))
+    return max((int(name) for name in names if name.isdigit()), default=-1)

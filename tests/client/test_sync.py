@@ -1,0 +1,151 @@
+"""The synchronous face: the same fields, for programs without an event loop."""
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+import xarray as xr
+
+import sensorgrid
+from net_thread import NetThread
+from nets import truth
+from sensorgrid import Query
+
+T, W = "air_temperature", "wind_speed"
+GRID = {"attributes": [T, W]}
+BOX = Query(T, bbox=(-45, -45, 45, 45))
+
+
+def threads() -> int:
+    return sum(t.name == "sensorgrid client" for t in threading.enumerate())
+
+
+def test_for_and_with_and_what_a_connection_knows(tmp_path: Path) -> None:
+    with NetThread(tmp_path, grid=GRID) as net:
+        net.publish(3)
+        with sensorgrid.connect(net.url()) as grid:
+            ticks = []
+            for field in grid.stream(BOX, after=-1):
+                ticks.append(int(field.tick))
+                expected = truth(net.net.network.grid, 0, ticks[-1])[8:24, 24:40]
+                assert np.array_equal(field.values, expected)
+                if len(ticks) == 3:
+                    break
+
+            assert ticks == [0, 1, 2]
+            assert grid.attributes == (T, W)
+            assert "64 × 32 points, 2 brokers" in repr(grid)
+            assert grid.explain(BOX).points_per_tick == 2 * 256
+            assert "512 values per tick" in str(grid.explain(BOX))
+        assert grid.closed
+        with pytest.raises(sensorgrid.ConnectionLost):
+            grid.stream(BOX)
+        grid.close()
+    assert threads() == 0
+
+
+def test_errors_come_out_as_they_are_and_leave_no_thread(tmp_path: Path) -> None:
+    with pytest.raises(sensorgrid.NotConnected, match="found no broker that answers"):
+        sensorgrid.connect("ws://127.0.0.1:1")
+    assert threads() == 0
+    with NetThread(tmp_path, grid=GRID) as net, sensorgrid.connect(net.url()) as grid:
+        with pytest.raises(sensorgrid.SensorGridError, match="expected one of"):
+            grid.stream(Query("rain"))
+        stream = grid.stream(BOX, after=-1)
+        with pytest.raises(TimeoutError):
+            stream.next(timeout_s=0.2)
+        net.publish(1)
+        assert stream.next(timeout_s=10).tick == 0  # type: ignore[union-attr]
+
+
+def test_latest_and_a_field_at_a_time_block_until_it_is_there(tmp_path: Path) -> None:
+    with NetThread(tmp_path, grid=GRID) as net, sensorgrid.connect(net.url()) as grid:
+        net.publish_soon(0.2, 4)
+        with grid.field(BOX) as fields:
+            assert fields.at(np.datetime64("1970-01-01T00:00:02.5"), timeout_s=20).tick == 2
+        net.net.tick = int(time.time())
+        net.publish(1)
+        assert grid.latest(BOX, timeout_s=20).tick == net.net.tick - 1
+
+
+def test_a_model_couples_on_its_own_grid_and_restarts_after_a_tick(tmp_path: Path) -> None:
+    model = xr.Dataset(
+        {"t2m": (("lat", "lon"), np.zeros((5, 7)), {"standard_name": T})},
+        coords={"lat": np.linspace(-20, 20, 5), "lon": np.linspace(330, 390, 7) % 360},
+    )
+    with NetThread(tmp_path, grid=GRID) as net, sensorgrid.connect(net.url()) as grid:
+        net.publish(4)
+        query = Query.like(model.sortby("lon"), T)
+        field = next(iter(grid.stream(query, after=1, onto=model)))
+
+        assert field.tick == 2
+        assert field.dims == ("lat", "lon")
+        lon = (model.lon.values + 180) % 360 - 180
+        dx, dy = grid.grid.spacing
+        x, y = (lon + 180) / dx - 0.5, (model.lat.values + 90) / dy - 0.5
+        assert field.values == pytest.approx(x[None, :] + 100 * y[:, None] + 20_000, abs=0.1)
+        assert field["air_temperature_standard_error"].shape == (5, 7)
+
+
+@pytest.mark.parametrize("ending", [".nc", ".zarr", ".parquet"])
+def test_a_stream_goes_to_a_file_and_goes_on_there(tmp_path: Path, ending: str) -> None:
+    path = tmp_path / f"out{ending}"
+    write = {".nc": "to_netcdf", ".zarr": "to_zarr", ".parquet": "to_parquet"}[ending]
+    with NetThread(tmp_path, grid=GRID) as net, sensorgrid.connect(net.url()) as grid:
+        net.publish(5)
+        getattr(grid, write)(BOX, path, after=-1, ticks=2)
+        getattr(grid, write)(BOX, path, after=-1, ticks=2)
+        table = grid.to_pandas(BOX, ticks=2, after=-1, errors=False)
+
+    if ending == ".nc":
+        with xr.open_dataset(path) as data:
+            assert data.tick.values.tolist() == [0, 1, 2, 3]
+    elif ending == ".zarr":
+        with xr.open_zarr(path) as data:
+            assert data.tick.values.tolist() == [0, 1, 2, 3]
+    assert list(table.columns) == ["time", "tick", "latitude", "longitude", T]
+    assert len(table) == 512
+
+
+def test_a_program_that_is_killed_goes_on_where_it_was(tmp_path: Path) -> None:
+    program = (
+        "import sys, sensorgrid\n"
+        "with sensorgrid.connect(sys.argv[1]) as grid:\n"
+        "    query = sensorgrid.Query('air_temperature', bbox=(-45, -45, 45, 45))\n"
+        "    for field in grid.stream(query, after=-1, resume=sys.argv[2]):\n"
+        "        print(int(field.tick), flush=True)\n"
+    )
+    place = tmp_path / "place.json"
+    seen: list[list[int]] = []
+    with NetThread(tmp_path, grid=GRID) as net:
+        for kill in (signal.SIGKILL, signal.SIGKILL, signal.SIGINT):
+            net.publish(3)
+            child = subprocess.Popen(
+                [sys.executable, "-c", program, net.url(), str(place)],
+                stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env={**os.environ},
+            )  # fmt: skip
+            assert child.stdout is not None
+            lines = [int(child.stdout.readline()) for _ in range(3)]
+            time.sleep(0.3)  # it waits for a tick that has not come: the third one is processed
+            child.send_signal(kill)
+            child.communicate(timeout=20)
+            seen.append(lines)
+
+    assert seen == [[0, 1, 2], [3, 4, 5], [6, 7, 8]]
+
+
+def test_importing_sensorgrid_does_not_import_xarray() -> None:
+    code = (
+        "import sys, sensorgrid; assert 'xarray' not in sys.modules; assert 'connect' in dir(sensorgrid);"
+        " sensorgrid.connect; assert 'xarray' in sys.modules"
+    )
+
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+
+    assert result.returncode == 0, result.stderr
