@@ -386,6 +386,21 @@ def test_a_listener_that_closes_tells_its_links(play: Play) -> None:
     play(story)
 
 
+def test_a_handler_that_fails_ends_its_link_and_is_told_to_the_loop(play: Play) -> None:
+    async def story(stage: Stage) -> None:
+        told: list[dict[str, Any]] = []
+        asyncio.get_running_loop().set_exception_handler(lambda loop, context: told.append(context))
+        here, there = await stage.pair()
+        there.received = lambda message: 1 / 0  # type: ignore[assignment,method-assign]
+        here.link.send(b"hello")
+        await until(lambda: here.ends and there.ends, "both ends")
+
+        assert here.ends == ["closed by the peer: 1011 internal error"]
+        assert [type(context["exception"]) for context in told] == [ZeroDivisionError]
+
+    play(story)
+
+
 # -- dialling
 
 

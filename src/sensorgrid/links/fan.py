@@ -32,6 +32,7 @@ NEVER = -1
 
 _types: Any = numba.types
 _send = _types.ExternalFunction("send", _types.intp(_types.int32, _types.uintp, _types.uintp, _types.int32))
+_sendmsg = _types.ExternalFunction("sendmsg", _types.intp(_types.int32, _types.uintp, _types.int32))
 _memcpy = _types.ExternalFunction("memcpy", _types.uintp(_types.uintp, _types.uintp, _types.uintp))
 _FLAGS = 0x4000 | 0x40
 """MSG_NOSIGNAL | MSG_DONTWAIT"""
@@ -157,7 +158,8 @@ class Fan:
         for number, head in enumerate(heads):
             self._heads[number, : len(head)] = np.frombuffer(head, np.uint8)
         self._frame: Bytes = np.zeros(max((c.size for c in cuts), default=0), np.uint8)
-        self._state: Ints = np.zeros(4, np.int64)
+        self._pieces: Ints = np.zeros(11, np.int64)
+        self._state: Ints = np.zeros(6, np.int64)
 
     def send(self, tick: int, values: Values) -> "Sending":
         """Begin to send a block to those with a slot."""
@@ -198,6 +200,7 @@ class Sending:
             fan._slots,
             SLOTS.ready,
             fan._frame,
+            fan._pieces,
             state,
         )
         if length == 0:
@@ -218,7 +221,7 @@ def prepare() -> None:
     numbers, letters = np.zeros((0, 8), np.int64), np.zeros((0, 0), np.uint8)
     _spread(
         0, 4, 0, numbers, letters, np.zeros(1, np.int64), numbers[:, 0].copy(), SLOTS.ready,
-        np.zeros(0, np.uint8), np.zeros(4, np.int64),
+        np.zeros(0, np.uint8), np.zeros(11, np.int64), np.zeros(6, np.int64),
     )  # fmt: skip
 
 
@@ -238,6 +241,21 @@ def _within(part: Progression, whole: Progression) -> slice:
 
 
 @jit
+def _gather(to: int, block: int, rows: int, step: int, columns: int, column_step: int) -> None:
+    """Copy a strided rectangle of four-byte values to one place."""
+    for number in range(rows):
+        line = block + number * step
+        if column_step == 1:
+            _memcpy(to, line, 4 * columns)
+            to += 4 * columns
+        else:
+            for _ in range(columns):
+                _memcpy(to, line, 4)
+                to += 4
+                line += 4 * column_step
+
+
+@jit
 def _spread(
     values: int,
     stride: int,
@@ -248,9 +266,10 @@ def _spread(
     slots: Ints,
     ready: npt.NDArray[np.int32],
     frame: Bytes,
+    pieces: Ints,
     state: Ints,
 ) -> int:
-    """Send from share state[0], receiver state[1] on; state[2] is the share whose frame is made.
+    """Send from share state[0], receiver state[1] on.
 
     0 when all is sent. Else the length of the frame of which receiver state[1] took only state[3] bytes.
     """
@@ -258,29 +277,38 @@ def _spread(
     share, receiver = state[0], state[1]
     while share < cuts.shape[0]:
         row, rows, row_step, column, columns, column_step, head, at = cuts[share]
-        length: int = head + 4 * rows * columns
+        width = 4 * columns
+        length: int = head + rows * width
+        block = values + row * stride + 4 * column
+        step = row_step * stride
         if state[2] != share:
             state[2] = share
             frame[:head] = heads[share, :head]
             for digit in range(8):
                 frame[at + digit] = (tick >> (56 - 8 * digit)) & 255
-            to = target + head
-            for number in range(rows):
-                line = values + (row + number * row_step) * stride + 4 * column
-                if column_step == 1:
-                    _memcpy(to, line, 4 * columns)
-                    to += 4 * columns
-                else:
-                    for _ in range(columns):
-                        _memcpy(to, line, 4)
-                        to += 4
-                        line += 4 * column_step
+            state[4] = 0  # the rest is not in the frame
+            state[5] = 0  # nor in pieces
+            if column_step == 1 and (step == width or rows == 1):
+                # All rows lie behind each other: the kernel gathers head and values, without a copy here.
+                pieces[2], pieces[3] = pieces.ctypes.data + 56, 2  # what `sendmsg` takes: where they stand,
+                pieces[7], pieces[8] = target, head  # address and length of one
+                pieces[9], pieces[10] = block, rows * width  # and the other
+                state[5] = 1
         while receiver < starts[share + 1]:
             descriptor = ready[slots[receiver]]
             sent = 0
+            if state[4] == 0 and (state[5] == 0 or descriptor < 0):
+                _gather(target + head, block, rows, step, columns, column_step)
+                state[4] = 1
             if descriptor >= 0:
-                sent = _send(descriptor, target, length, _FLAGS)
+                if state[4] == 1:
+                    sent = _send(descriptor, target, length, _FLAGS)
+                else:
+                    sent = _sendmsg(descriptor, pieces.ctypes.data, _FLAGS)
             if sent != length:
+                if state[4] == 0:
+                    _gather(target + head, block, rows, step, columns, column_step)
+                    state[4] = 1
                 state[0], state[1], state[3] = share, receiver, max(sent, 0)
                 return length
             receiver += 1
