@@ -39,7 +39,7 @@ class ClientWorld(World):
             self.add_broker(PeerId(number), chosen, Never)
         self.assign([Region(a, 4 + n, PeerId(n % 2), 1) for a in (0, 1) for n in range(4)])
         self.client = self.add_client(chosen, (PeerId(0), PeerId(1)))
-        self.sharing = Sharing(EARTH, depth)
+        self.sharing = Sharing(EARTH, depth, 1 << 20)
         self.got: dict[Demand, list[Tick]] = {}
         self.crossed: Counter[tuple[int, int, int, int]] = Counter()
         """how often a point (attribute, tick, row, column) reached the client"""

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from oracles import ORDERS, boxes_on, limits_on, query_mask, slices_mask, small_grids
 from sensorgrid import Box, Grid, Query
 from sensorgrid.index.cell import Cell
-from sensorgrid.index.decompose import Fragments, decompose, decompose_box, restrict
+from sensorgrid.index.decompose import Fragments, decompose, decompose_box, decompose_box_within, restrict
 from sensorgrid.index.layout import layout_of
 from sensorgrid.model.errors import CellError
 
@@ -173,3 +173,17 @@ def test_resolutions_nest(data: st.DataObject) -> None:
     )
 
     assert (coarse_mask <= fine_mask).all()
+
+
+@settings(max_examples=100)
+@given(st.data())
+def test_a_number_of_cells_can_be_kept_to(data: st.DataObject) -> None:
+    grid = data.draw(small_grids())
+    box, limits = data.draw(boxes_on(grid)), data.draw(limits_on(grid))
+    depth, cells_max = data.draw(st.integers(0, 12)), data.draw(st.integers(1, 40))
+
+    found = decompose_box_within(box, limits, grid, depth, cells_max)
+
+    by_depth = [decompose_box(box, limits, grid, d) for d in range(depth + 1)]
+    few = [f for d, f in enumerate(by_depth) if d <= grid.region_digits or len(f.codes) <= cells_max]
+    assert found.cells == few[-1].cells

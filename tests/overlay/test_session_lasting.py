@@ -55,6 +55,20 @@ def test_a_suspended_query_is_suspended_whole() -> None:
     assert me.sources == {}
 
 
+def test_a_suspended_query_ignores_answers_to_what_it_asked_before() -> None:
+    """Its pieces would take bandwidth that others could use, and carry what was tried over to the next try."""
+    me = running()
+    first, second = me.refuse(1, "no"), me.refuse(2, NO_ROOM)
+    me.locate(second, {"001": 2})
+    me.refuse(2, NO_ROOM)
+    assert me.statuses() == ["admitted", "suspended"]
+
+    effects = me.locate(first, {"000": 1})
+
+    assert sent(effects, Want) == []
+    assert me.sources == {}
+
+
 def test_pauses_grow_and_are_bounded_and_the_reason_is_not_said_again() -> None:
     """Rule 10: retried with back-off."""
     me = running(ONE, {"000": 1})

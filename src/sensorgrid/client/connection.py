@@ -139,7 +139,7 @@ class AsyncClient:
             Random(),
             roams,
         )
-        self.sharing = Sharing(self.carried, self.settings.depth)
+        self.sharing = Sharing(self.carried, self.settings.depth, self.settings.cells_max)
         self._streams: dict[Demand, AsyncStream] = {}
         self._pumping = False
         self._timer: asyncio.TimerHandle | None = None
@@ -300,7 +300,7 @@ class AsyncClient:
     def explain(self, query: Query, *, errors: bool = True) -> Explanation:
         """What a query will cost before it runs: points, bytes, cells, and what this connection has already."""
         query.box(self.grid)
-        return explain(query, self.carried, self.settings.depth, self.sharing, errors)
+        return explain(query, self.carried, self.settings, self.sharing, errors)
 
     async def aclose(self) -> None:
         """End all streams and close the connection."""

@@ -4,10 +4,11 @@ from dataclasses import dataclass
 
 from sensorgrid.client.fields import with_errors
 from sensorgrid.client.sharing import Sharing
-from sensorgrid.index.decompose import decompose
+from sensorgrid.index.decompose import decompose_box_within
 from sensorgrid.index.layout import layout_of
 from sensorgrid.model.grid import Grid
 from sensorgrid.model.query import Query
+from sensorgrid.overlay.settings import Settings
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,11 +45,12 @@ class Explanation:
         return "\n".join(lines)
 
 
-def explain(query: Query, grid: Grid, depth: int, sharing: Sharing, errors: bool) -> Explanation:
+def explain(query: Query, grid: Grid, settings: Settings, sharing: Sharing, errors: bool) -> Explanation:
     """Count what a query asks for, and what of it comes already."""
     full = with_errors(query, grid) if errors else query
     size = full.size(grid)
-    fragments = decompose(full, grid, min(depth, layout_of(grid).digits))
+    depth = min(settings.depth, layout_of(grid).digits)
+    fragments = decompose_box_within(full.box(grid), full.limits(grid), grid, depth, settings.cells_max)
     columns, rows = full.points(grid)
     return Explanation(
         size.points_per_tick,

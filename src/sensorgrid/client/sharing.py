@@ -24,7 +24,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from sensorgrid.client.assembly import Assembly
-from sensorgrid.index.decompose import decompose_box, points_in
+from sensorgrid.index.decompose import decompose_box_within, points_in
 from sensorgrid.index.layout import layout_of
 from sensorgrid.model.box import Box
 from sensorgrid.model.grid import Grid
@@ -32,7 +32,7 @@ from sensorgrid.model.ids import Instant, QueryId
 from sensorgrid.model.query import Query
 from sensorgrid.overlay.events import Cancelled, Deliver, Effect, Event, Reply, Submitted
 
-CELLS_MAX = 4096
+CELLS_MAX = 256
 """of a rest"""
 RETRY_S, RETRY_MAX_S = 0.5, 10.0
 """pauses before an interrupted demand is posed again; doubling"""
@@ -92,9 +92,10 @@ class Demand:
 class Sharing:
     """The demands of one connection."""
 
-    def __init__(self, grid: Grid, depth: int) -> None:
+    def __init__(self, grid: Grid, depth: int, cells_max: int) -> None:
         self.grid = grid
         self.depth = min(depth, layout_of(grid).digits)
+        self.cells_max = cells_max
         self.now: Instant = 0.0
         self.demands: dict[Demand, None] = {}
         self.channels: dict[QueryId, Channel] = {}
@@ -336,7 +337,7 @@ class Sharing:
     def _cover(self, query: Query) -> list[Part]:
         limits = query.limits(self.grid)
         return [
-            Part(box, tuple(decompose_box(box, limits, self.grid, self.depth).codes))
+            Part(box, tuple(decompose_box_within(box, limits, self.grid, self.depth, self.cells_max).codes))
             for box in self.grid.plain_boxes(query.box(self.grid))
             if any(points_in(box, limits, (1,), self.grid))
         ]

@@ -36,6 +36,8 @@ ERROR = " standard_error"
 EPOCH = 1
 """of regions whose owner is written in a file and does not change while it runs"""
 PAGE = "docs/runtime.md"
+CELLS_MAX = 32
+"""of a query: each is a message per tick; finer cells would save brokers some padding between them"""
 BACKOFF_MAX_S = 5.0
 """between tries to resume a query: people notice, and a try costs a broker less than a millisecond"""
 
@@ -184,6 +186,7 @@ def build(grid: Grid, lake: str, options: NetworkSettings, subject: str, folder:
     settings = Settings(
         budget=max(1, round(budget)),
         depth=min(20, layout_of(grid).digits),
+        cells_max=CELLS_MAX,
         ring_ticks=options.ring_ticks,
         lateness_ticks=lateness,
         slack_ticks=min(4, options.ring_ticks - lateness - 1),

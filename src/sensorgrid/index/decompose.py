@@ -156,6 +156,31 @@ def decompose_box(box: Box, limits: tuple[int, int, int], grid: Grid, depth: int
     return Fragments(grid, box, limits, *descend(*ranges, layout.axes_array, layout.counts, depth))
 
 
+def decompose_box_within(
+    box: Box, limits: tuple[int, int, int], grid: Grid, depth: int, cells_max: int
+) -> Fragments:
+    """As deep as `depth` allows without more than `cells_max` cells; at least as deep as regions are.
+
+    Each cell is a stream with messages of its own. Cells may hold more than the box, values sent to a client never do.
+    """
+    found = decompose_box(box, limits, grid, depth)
+    if len(found.codes) <= cells_max:
+        return found
+    low, high = (
+        min(grid.region_digits, depth),
+        depth,
+    )  # cells at `high` are too many; they grow with the depth
+    found = decompose_box(box, limits, grid, low)
+    while high - low > 1:
+        middle = (low + high) // 2
+        finer = decompose_box(box, limits, grid, middle)
+        if len(finer.codes) <= cells_max:
+            low, found = middle, finer
+        else:
+            high = middle
+    return found
+
+
 def prepare(grid: Grid) -> None:
     """Compile what the functions here need, or load it: some seconds, once, before anybody waits for an answer."""
     box = Box(0, 1, 0, 1)

@@ -251,4 +251,4 @@ _GRID = (
     "extent", "shape", "tick", "resolution_bits", "coordinates", "attributes", "order", "region_digits",
     "value_bytes",
 )  # fmt: skip
-_SETTINGS = ("depth", "ring_ticks", "lateness_ticks", "slack_ticks", "alive_s", "backoff_max_s")
+_SETTINGS = ("depth", "cells_max", "ring_ticks", "lateness_ticks", "slack_ticks", "alive_s", "backoff_max_s")

@@ -9,7 +9,7 @@ query would keep bandwidth from others and give nobody what he asked for.
 from random import Random
 
 from sensorgrid.index.codes import beside, contains
-from sensorgrid.index.decompose import decompose_box, points_in
+from sensorgrid.index.decompose import decompose_box_within, points_in
 from sensorgrid.model.block import Slab
 from sensorgrid.model.box import Box
 from sensorgrid.model.errors import QueryError, SensorGridError
@@ -234,7 +234,8 @@ class Session:
         """Per attribute what is wanted, as cells with their points."""
         box, limits = ask.box(self.grid), ask.limits(self.grid)
         if chosen is None:
-            fragments = decompose_box(box, limits, self.grid, self.settings.depth)
+            settings = self.settings
+            fragments = decompose_box_within(box, limits, self.grid, settings.depth, settings.cells_max)
             cells = list(zip(fragments.codes, fragments.points.tolist(), strict=True))
         else:
             points = points_in(box, limits, chosen, self.grid)
@@ -444,7 +445,11 @@ class Session:
     def _wanted(self, piece: Piece) -> bool:
         standing = piece.owner
         assert isinstance(standing, Standing)
-        return standing.id in self.queries and (piece in standing.pieces or piece in standing.extra)
+        if standing.id not in self.queries or standing.due is not None:
+            return (
+                False  # a suspended query wants nothing until it is tried again: half of it would help nobody
+            )
+        return piece in standing.pieces or piece in standing.extra
 
     def fed(self, piece: Piece, tick: int, revision: int, slabs: tuple[Slab, ...] | None) -> None:
         """A tick of a piece."""

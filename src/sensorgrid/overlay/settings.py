@@ -20,6 +20,8 @@ class Settings:
     """outgoing bandwidth"""
     depth: int = 20
     """longest cell, in digits, that is replicated or asked for"""
+    cells_max: int = 1 << 20
+    """cells that a client cuts a query into, if its area has not more regions than that"""
     ring_ticks: int = 64
     """recent ticks that are kept for those who resume"""
     lateness_ticks: int = 8
