@@ -196,7 +196,13 @@ def test_a_client_that_does_not_come_back_is_told() -> None:
 def test_a_client_that_wants_nothing_after_the_kill_does_not_count() -> None:
     outage = Outage(PeerId(1), (LAST + 1) * 4 + 1, (0,))
 
-    assert checks.recovered_s([fed()], outage, FIRST, LAST) == 0
+    assert checks.recovered_s([fed()], outage, LAST) == 0
+
+
+def test_a_client_that_does_not_want_the_tick_that_ran_at_the_kill_waits_for_nothing() -> None:
+    outage = Outage(PeerId(1), (FIRST + 1.5) * 4, (0,))  # it wants even ticks
+
+    assert checks.recovered_s([fed(skip=102)], outage, LAST) == 0
 
 
 @pytest.mark.parametrize(("share", "expected"), [(0.5, 2), (0.99, 4), (0.01, 1)])

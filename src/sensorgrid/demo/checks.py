@@ -179,19 +179,19 @@ def percentile(values: Sequence[float], share: float) -> float | None:
     return ordered[max(0, int(np.ceil(share * len(ordered))) - 1)]
 
 
-def recovered_s(tallies: Sequence[Tally], outage: Outage, first: int, last: int) -> float | None:
-    """From the kill until every client that was hit has the first tick that ended after it; None: never."""
+def recovered_s(tallies: Sequence[Tally], outage: Outage, last: int) -> float | None:
+    """From the kill until every client that was hit has the tick that ran at that moment; None: never.
+
+    Clients that do not want that tick have nothing to wait for; that they miss nothing later is another check.
+    """
     longest = 0.0
-    for place in outage.hit:
-        tally = tallies[place]
-        tick_s = tally.grid.tick
-        after = [t for t in range(first, last + 1) if tally.wants(t) and (t + 1) * tick_s > outage.at_s]
-        if not after:
-            continue  # a slow clock: it wants nothing that the outage could have taken
-        at_s = tally.complete_s.get(after[0])
-        if at_s is None:
-            return None
-        longest = max(longest, at_s - outage.at_s)
+    for tally in (tallies[place] for place in outage.hit):
+        tick = int(outage.at_s // tally.grid.tick)
+        if tick <= last and tally.wants(tick):
+            at_s = tally.complete_s.get(tick)
+            if at_s is None:
+                return None
+            longest = max(longest, at_s - outage.at_s)
     return longest
 
 
@@ -224,7 +224,7 @@ def judge(
     alone = sum(bytes_alone(t) for t in tallies)
     delays = delays_of(tallies, measured_s, first, last)
     p50, p99 = percentile(delays, 0.5), percentile(delays, 0.99)
-    recovered = None if outage is None else recovered_s(tallies, outage, first, last)
+    recovered = None if outage is None else recovered_s(tallies, outage, last)
     clients = sum(1 for t in tallies if t.complete_s)
     points = sum(t.delivered for t in tallies)
     checks = (
@@ -256,7 +256,9 @@ def judge(
             if outage is None
             else f"broker {outage.broker} killed; {len(outage.hit)} clients were hit, "
             + (
-                "not all came back" if recovered is None else f"all had the next tick after {recovered:.1f} s"
+                "not all came back"
+                if recovered is None
+                else f"all had the tick that ran then after {recovered:.1f} s"
             ),
         ),
         Check(

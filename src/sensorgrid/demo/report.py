@@ -164,7 +164,7 @@ def _numbers(result: Result) -> str:
         (seconds(result.delay_p50_s), "median delay", f"99 of 100 within {seconds(result.delay_p99_s)}"),
         (
             seconds(result.recovered_s),
-            "until all had the next tick",
+            "until all had the tick",
             "no broker was killed" if result.killed is None else f"after broker {result.killed} was killed",
         ),
     )
@@ -328,7 +328,7 @@ that was killed was asked right before.</li>
 reports on their way, Spark, lake, brokers and the outage are in it. It counts from the tick on that ran when Spark had
 caught up after its start: when a tick had reached a client before the next one had ended.</li>
 <li><b>Recovered</b> runs from the kill until every client whose stream came through that broker, or which had dialled
-it, has the first tick that ended after the kill.</li>
+it, has the tick that ran at that moment, if it wants that tick; the others miss nothing, either.</li>
 """
 
 
