@@ -6,11 +6,16 @@ import pkgutil
 import re
 import subprocess
 import sys
+import time
 from pathlib import Path
+from typing import ClassVar
 
+import numpy as np
 import pytest
+import xarray
 
 import sensorgrid
+from net_thread import NetThread
 
 ROOT = Path(__file__).parent.parent
 
@@ -59,19 +64,34 @@ def test_the_readme_has_two_commands_and_ci_runs_the_second() -> None:
     commands = [block.strip() for block in re.findall(r"```sh\n(.*?)```", readme, re.S)]
 
     assert len(commands) == 2
-    assert "sensorgrid pipeline backfill examples/earth.toml" in commands[0]
+    assert commands[0].endswith("sensorgrid demo")
     assert commands[1] in (ROOT / ".ci" / "run").read_text()
 
 
-def test_the_python_example_of_the_readme_runs() -> None:
+def test_the_python_example_of_the_readme_runs(tmp_path: Path) -> None:
     (example,) = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.S)
-    names: dict[str, object] = {}
+    assert "ws://localhost:7400" in example
 
-    exec(example, names)
+    class Model:
+        """Has enough after two steps."""
 
-    assert len(names["tree"]) == 2  # type: ignore[arg-type]
-    assert "points_per_tick=7225" in example
-    assert names["query"].size(names["grid"]).points_per_tick == 7225  # type: ignore[attr-defined]
+        steps: ClassVar[list[xarray.DataArray]] = []
+
+        def step(self, field: xarray.DataArray) -> None:
+            self.steps.append(field)
+            if len(self.steps) == 2:
+                raise StopAsyncIteration
+
+    with NetThread(tmp_path, grid={"shape": [256, 128]}) as net:
+        net.net.tick = int(time.time())
+        net.publish_soon(0.1, 40)
+        with pytest.raises(StopAsyncIteration):
+            exec(example.replace("ws://localhost:7400", net.url()), {"model": Model()})
+
+    first, second = Model.steps
+    assert first.dims == ("latitude", "longitude")
+    assert not np.isnan(first.values).any()
+    assert int(second["tick"]) == int(first["tick"]) + 2  # every other tick was asked for
 
 
 def test_the_version_is_the_same_everywhere() -> None:
