@@ -43,8 +43,9 @@ from sensorgrid.overlay.session import Session
 URL = "ws://localhost:7400"
 """of a network that was started without saying where"""
 BUFFER = 16
-BACKOFF_MAX_S = 10.0
-"""longest pause between tries to get a query served again"""
+CELLS_ROAMING_MAX = 4
+"""cells of a query that is fetched from the gateways themselves: they send exactly its points, whatever the cell, and
+cut a stream in parts where they want to move one"""
 QUIET_S = 0.3
 """the newest tick is here when nothing has come for so long"""
 
@@ -128,7 +129,9 @@ class AsyncClient:
         """what the network carries"""
         self.brokers = {PeerId(int(number)): address for number, address in welcome.brokers.items()}
         """where they are, by number"""
-        self.settings = replace(wire.settings_from(welcome.settings), backoff_max_s=BACKOFF_MAX_S)
+        known = wire.settings_from(welcome.settings)
+        cells_max = min(known.cells_max, CELLS_ROAMING_MAX) if roams else known.cells_max
+        self.settings = replace(known, cells_max=cells_max)
         first = PeerId(welcome.id)
         self.brokers[first] = url  # as it can be reached from here
         self.session = Session(
