@@ -31,11 +31,14 @@ from sensorgrid.model.grid import Grid
 from sensorgrid.model.ids import Instant, QueryId
 from sensorgrid.model.query import Query
 from sensorgrid.overlay.events import Cancelled, Deliver, Effect, Event, Reply, Submitted
+from sensorgrid.overlay.messages import NO_ROOM
 
 CELLS_MAX = 256
 """of a rest"""
 RETRY_S, RETRY_MAX_S = 0.5, 10.0
 """pauses before an interrupted demand is posed again; doubling"""
+NEW_ATTEMPTS = 5
+"""tries of a demand that never ran, some fifteen seconds, until it is refused"""
 
 Limits = tuple[int, int, int]
 
@@ -239,7 +242,8 @@ class Sharing:
         owner = channel.owner
         others = [demand for demand in channel.takers if demand is not owner]
         self._drop(channel)
-        if owner.ran:
+        # Lack of bandwidth is an answer; that nobody answers may change in a moment, as a broker starts again.
+        if owner.ran or (reason != NO_ROOM and owner.attempts < NEW_ATTEMPTS):
             self._interrupt(owner, reason)
         else:
             self.end(owner, "refused", reason)
