@@ -93,7 +93,11 @@ def _hosts(source: Any) -> list[tuple[str, int]]:
     usual, found = (4222 if source.kind == "nats" else 9092), []
     for text in source.servers.split(","):
         parts = urlsplit(text.strip() if "://" in text else f"//{text.strip()}")
-        found.append((parts.hostname or "localhost", parts.port or usual))
+        try:
+            port = parts.port or usual
+        except ValueError:
+            port = 0  # nobody answers there
+        found.append((parts.hostname or "localhost", port))
     return found
 
 

@@ -44,6 +44,10 @@ def up(
     from sensorgrid.pipeline.settings import read_settings
     from sensorgrid.runtime.supervisor import Part, Supervisor
 
+    if status is not None and not status.absolute().parent.is_dir():
+        raise arguments.ArgumentError(
+            f"--status: found {str(status)!r}, expected a file in a folder that exists"
+        )
     network = read_network(config)
     chosen = _chosen(brokers, sorted(network.addresses))
     if pipeline:
@@ -80,7 +84,7 @@ def _chosen(text: str | None, known: list[Any]) -> list[Any]:
     if unknown:
         expected = ", ".join(map(str, known))
         raise arguments.ArgumentError(f"--brokers: found {', '.join(unknown)}, expected some of {expected}")
-    return [int(part) for part in chosen]
+    return list(dict.fromkeys(int(part) for part in chosen))
 
 
 async def _run(supervisor: Any, network: Any, chosen: list[Any]) -> None:

@@ -17,6 +17,7 @@ import time
 from asyncio.subprocess import DEVNULL, PIPE, STDOUT, Process
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -77,11 +78,17 @@ class Supervisor:
     ) -> None:
         """Without `signals`, whoever runs it hears them and calls `stop`."""
         self._children = [_Child(part) for part in parts]
-        self._say = say
+        self._tell = say
         self._status = status
+        self._status_failed = False
         self._signals = (signal.SIGINT, signal.SIGTERM) if signals else ()
         self._stopping = asyncio.Event()
         self._guardian: Process | None = None
+
+    def _say(self, name: str, line: str) -> None:
+        """Pass a line on; if nobody can take it, the parts run on all the same."""
+        with contextlib.suppress(OSError, ValueError):
+            self._tell(name, line)
 
     def facts(self, name: str) -> dict[str, Any]:
         """How a part is: state, pid, restarts, last exit."""
@@ -149,7 +156,7 @@ class Supervisor:
                 stdout=theirs,
                 stderr=STDOUT,
                 start_new_session=True,
-                preexec_fn=_die_with_parent,
+                preexec_fn=partial(_die_with_parent, os.getpid()),
             )
         except OSError as error:
             child.exit = 127
@@ -202,13 +209,19 @@ class Supervisor:
 
     async def _keep_guardian(self) -> None:
         while True:
-            self._guardian = await asyncio.create_subprocess_exec(
-                sys.executable, "-I", "-S", str(_GUARDIAN), stdin=PIPE, start_new_session=True
-            )
+            try:
+                self._guardian = await asyncio.create_subprocess_exec(
+                    sys.executable, "-I", "-S", str(_GUARDIAN), stdin=PIPE, start_new_session=True
+                )
+            except OSError as error:
+                self._say("guardian", f"cannot be started: {error}; again in {BACKOFF_S[1]:g} s")
+                await asyncio.sleep(BACKOFF_S[1])
+                continue
             for child in self._children:
                 if child.process is not None and child.process.returncode is None:
                     self._watch(f"+{child.process.pid}")
             await self._guardian.wait()
+            await asyncio.sleep(BACKOFF_S[0])
 
     def _watch(self, line: str) -> None:
         """Tell the guardian."""
@@ -229,8 +242,14 @@ class Supervisor:
         if self._status is not None:
             facts = {"pid": os.getpid(), "parts": [c.facts() for c in self._children]}
             fresh = self._status.with_name(f".{self._status.name}.{os.getpid()}")
-            fresh.write_text(json.dumps(facts) + "\n")
-            fresh.replace(self._status)
+            try:
+                fresh.write_text(json.dumps(facts) + "\n")
+                fresh.replace(self._status)
+                self._status_failed = False
+            except OSError as error:
+                if not self._status_failed:  # said once; watching goes on without it
+                    self._say(child.part.name, f"status cannot be written: {error}")
+                self._status_failed = True
 
 
 def _ended(code: int | None) -> str:
@@ -247,9 +266,9 @@ def _kill_group(group: int, number: signal.Signals) -> None:
 _libc = ctypes.CDLL(None) if sys.platform == "linux" else None
 
 
-def _die_with_parent() -> None:
+def _die_with_parent(parent: int) -> None:
     """Runs in the child before its command does."""
     if _libc is not None:
         _libc.prctl(_PR_SET_PDEATHSIG, int(signal.SIGKILL))
-        if os.getppid() == 1:  # the parent has died meanwhile
+        if os.getppid() != parent:  # it has died meanwhile; in a container it may well be process 1
             os._exit(1)
