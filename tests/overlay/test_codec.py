@@ -240,7 +240,7 @@ def test_compressed_values_come_out_as_they_went_in(feed: Feed) -> None:
     assert feed.slabs is not None
     frame = head_of(feed, packed=True) + body_of(feed.slabs)[::-1]
 
-    (found,) = decode_all(frame, unpack=lambda data: data[::-1])
+    (found,) = decode_all(frame, unpack=lambda data, size: data[::-1])
 
     assert encode(found) == encode(feed)
     with pytest.raises(CodecError, match="found version 129"):

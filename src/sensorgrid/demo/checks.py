@@ -251,7 +251,7 @@ def judge(
         ),
         Check(
             "one broker killed, nothing lost",
-            outage is not None and recovered is not None and missing == 0,
+            outage is not None and bool(outage.hit) and recovered is not None and missing == 0,
             "no broker was killed"
             if outage is None
             else f"broker {outage.broker} killed; {len(outage.hit)} clients were hit, "

@@ -1,7 +1,7 @@
 """Counting what a client receives, point by point: independent of the client's own books.
 
 A tally holds, for every tick and attribute of a query, one array over the whole grid. It sees every delivery as
-it comes from the network, before anybody could have tidied it up.
+a client is handed it; what came twice over the wire and was dropped on the way is not seen here.
 """
 
 from collections.abc import Iterable

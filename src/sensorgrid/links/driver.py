@@ -75,6 +75,8 @@ class Peer:
         self.gone: str | None = None
         """why it is closed"""
         self.ended = asyncio.Event()
+        self.number: PeerId | None = None
+        """whose it is, once it is in use"""
         self.small: list[bytes] = []
         """messages that go out at the end of this turn"""
         self._backlog: list[bytes] = []
@@ -237,6 +239,7 @@ class Driver:
         if dialling is not None and dialling is not asyncio.current_task():
             dialling.cancel()
         self.peers[peer] = connection
+        connection.number = peer
         self.feed(PeerUp(peer))
         connection.serve(
             lambda message: self._received(peer, connection, message),
@@ -264,7 +267,8 @@ class Driver:
         if self.peers.get(peer) is not connection:
             return
         try:
-            found = decode_all(message, unpack if connection.packs else None)
+            # Values come from brokers only: nobody else gets to make us inflate anything.
+            found = decode_all(message, unpack if connection.packs and is_broker(peer) else None)
         except CodecError as error:
             connection.close(1007, str(error))
             self._lost(peer, connection, str(error))
@@ -386,8 +390,11 @@ class Driver:
     def _flush(self) -> None:
         dirty, self._dirty = self._dirty, []
         for connection in dirty:
-            if connection.small and connection.link is not None:
-                connection.link.send(b"".join(connection.small))
+            link = connection.link
+            if connection.small and link is not None:
+                link.send(b"".join(connection.small))
+                if link.waiting > self._waiting_bytes_max and connection.number is not None:
+                    self.loop.call_soon(self._too_slow, connection.number, connection)
             connection.small.clear()
 
     def _too_slow(self, peer: PeerId, connection: Peer) -> None:
@@ -437,7 +444,8 @@ class Driver:
             del self.dialling[peer]
             if not task.cancelled() and (error := task.exception()) is not None:
                 if not isinstance(error, SensorGridError | OSError):
-                    self.failed.set_exception(error)
+                    if not self.failed.done():
+                        self.failed.set_exception(error)
                     return
                 if self.on_unreachable is not None:
                     self.on_unreachable(peer, str(error))

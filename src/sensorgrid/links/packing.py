@@ -28,13 +28,14 @@ def pack(values: bytes) -> bytes:
     return _SIZE.pack(len(values)) + packed
 
 
-def unpack(data: bytes) -> bytes:
-    """The values; bytes that are none are an error, and nobody makes us allocate more than the maximum."""
+def unpack(data: bytes, expected: int) -> bytes:
+    """The values, of which the header announced so many bytes: nobody makes us allocate more than that."""
     if len(data) < _SIZE.size:
         raise CodecError(f"compressed values: found {len(data)} bytes, expected at least {_SIZE.size}")
     (size,) = _SIZE.unpack_from(data)
-    if size > UNPACKED_BYTES_MAX:
-        raise CodecError(f"compressed values: found {size} bytes, expected at most {UNPACKED_BYTES_MAX}")
+    if size != expected or size > UNPACKED_BYTES_MAX:
+        at_most = min(expected, UNPACKED_BYTES_MAX)
+        raise CodecError(f"compressed values: found {size} bytes, expected {at_most}")
     if data[_INNER : _INNER + 4] != data[: _SIZE.size]:  # before it allocates what its own header says
         raise CodecError("compressed values: found two sizes, expected one")
     try:

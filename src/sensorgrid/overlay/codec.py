@@ -6,6 +6,7 @@ of its header. Decoding trusts nothing: what is not a message of ours is a `Code
 
 import struct
 from collections.abc import Callable
+from typing import Annotated
 
 import msgspec
 import numpy as np
@@ -20,8 +21,9 @@ VERSION = 1
 PACKED = 0x80
 """in the first byte: the values are compressed"""
 _PREFIX = struct.Struct("<BI")
-_ANY_TICK = 0x5A17_9C3E_60D1_B48F
-"""where the tick stands in a mould; takes eight bytes"""
+_ANY_TICK, _OTHER_TICK = 0x5A17_9C3E_60D1_B48F, 0x25E8_63C1_9F2E_4B70
+"""ticks that take eight bytes, no two of them alike: where heads with them differ, the tick stands"""
+_Tick = Annotated[int, msgspec.Meta(ge=-(1 << 53), le=1 << 53)]
 
 
 class CodecError(SensorGridError, ValueError):
@@ -31,7 +33,7 @@ class CodecError(SensorGridError, ValueError):
 class _FeedHeader(msgspec.Struct, frozen=True, array_like=True, tag="Feed"):
     generation: int
     cell: messages.Code
-    tick: int
+    tick: _Tick
     revision: int
     slabs: tuple[tuple[tuple[int, int, int], tuple[int, int, int], str], ...] | None
     until: int
@@ -97,11 +99,12 @@ def mould_of(generation: int, cell: int, y: Progression, x: Progression) -> tupl
     >>> decode(head + bytes(16)).tick
     77
     """
-    header = _encoder.encode(_FeedHeader(generation, cell, _ANY_TICK, 0, ((y, x, "<f4"),), 0))
-    mould = _PREFIX.pack(VERSION, len(header)) + header
-    at = mould.index(_ANY_TICK.to_bytes(8))
-    assert at == mould.rindex(_ANY_TICK.to_bytes(8)), "a number that stands for any tick stands there once"
-    return mould, at
+    header, other = (
+        _encoder.encode(_FeedHeader(generation, cell, tick, 0, ((y, x, "<f4"),), 0))
+        for tick in (_ANY_TICK, _OTHER_TICK)
+    )
+    at = next(place for place, (a, b) in enumerate(zip(header, other, strict=True)) if a != b)
+    return _PREFIX.pack(VERSION, len(header)) + header, _PREFIX.size + at
 
 
 def body_of(slabs: tuple[Slab, ...]) -> bytes:
@@ -117,10 +120,10 @@ def decode(frame: bytes) -> messages.Any:
     return found[0]
 
 
-def decode_all(frame: bytes, unpack: Callable[[bytes], bytes] | None = None) -> list[messages.Any]:
+def decode_all(frame: bytes, unpack: Callable[[bytes, int], bytes] | None = None) -> list[messages.Any]:
     """The messages in a frame: several may follow each other, but what comes after values is values.
 
-    `unpack` inflates values that the sender has compressed.
+    `unpack` inflates values that the sender has compressed, if they give exactly so many bytes.
     """
     found: list[messages.Any] = []
     at, end = 0, len(frame)
@@ -142,7 +145,7 @@ def decode_all(frame: bytes, unpack: Callable[[bytes], bytes] | None = None) -> 
         slabs: tuple[Slab, ...] | None = None if header.slabs is None else ()
         if header.slabs:
             if version & PACKED and unpack is not None:
-                slabs = _slabs(unpack(frame[at:]), 0, header.slabs)
+                slabs = _slabs(unpack(frame[at:], _size(header.slabs)), 0, header.slabs)
             else:
                 slabs = _slabs(frame, at, header.slabs)
             at = end
@@ -150,6 +153,18 @@ def decode_all(frame: bytes, unpack: Callable[[bytes], bytes] | None = None) -> 
     if not found:
         raise CodecError(f"frame: found {len(frame)} bytes, expected at least {_PREFIX.size}")
     return found
+
+
+def _size(described: tuple[tuple[tuple[int, int, int], tuple[int, int, int], str], ...]) -> int:
+    """Bytes of values that a header announces; nothing that could not be."""
+    size = 0
+    for y, x, kind in described:
+        if kind not in _TYPES or min(y[2], x[2]) < 1:
+            raise CodecError(
+                f"slab: found {kind} with strides {y[2]}, {x[2]}, expected one of {_TYPES}, at least 1"
+            )
+        size += len(range(*y)) * len(range(*x)) * int(kind[2])
+    return size
 
 
 def _slabs(

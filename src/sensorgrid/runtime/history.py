@@ -47,11 +47,12 @@ def _read_tail(
         table = pa.concat_tables(_read(files, path, regions) for path in day)
         if not len(table):
             continue
-        last = max(last, pc.max(table["tick"]).as_py())
+        ends = pc.min_max(table["tick"]).as_py()
+        last = max(last, ends["max"])
         table = table.filter(pc.field("tick") > last - ticks)
         for row in table.to_batches():
             _note(row, newest)
-        if len({tick for _, tick in newest}) >= ticks:
+        if ends["min"] <= last - ticks:  # days rise with ticks: those before hold nothing of the tail
             break
     found: dict[str, dict[str, list[Tick]]] = {c: {r: [] for r in regions} for c in ("values", "error")}
     for (region, tick), (revision, row) in sorted(newest.items(), key=lambda item: item[0]):

@@ -7,6 +7,7 @@ All that a broker decides it decides in `sensorgrid.overlay`; all that connectio
 import asyncio
 import ssl
 from collections.abc import Callable
+from datetime import UTC, datetime
 from random import Random
 from typing import Any
 
@@ -30,6 +31,9 @@ GREETING_S = 5.0
 DRAIN_S = 5.0
 """how long a stop waits for what was sent to be read"""
 CLIENTS_MAX = 20_000
+ANSWERS_BYTES_MAX = 4 << 20
+"""that may wait for a publisher or an observer"""
+REVISIONS_MAX = 1 << 14
 LAKE_PAUSES_S = (0.2, 0.5, 1.0, 2.0, 4.0)
 """between tries to read the lake; after the last, its ticks are gaps"""
 POLICIES: dict[str, Callable[[], Policy]] = {
@@ -68,7 +72,6 @@ class Host:
         """blocks taken from the pipeline"""
         self.stopping = False
         self._software = software
-        self._clients = 0
         self._missed: set[PeerId] = set()
         self._number = BROKERS_MAX
         self._publishers: dict[Peer, None] = {}
@@ -124,6 +127,12 @@ class Host:
         await self.listener.wait_closed()
         self.log("stopped", broker=self.me)
 
+    @property
+    def clients(self) -> int:
+        """How many are connected."""
+        peers = self.driver.peers
+        return len(peers) - sum(number in peers for number in self.network.addresses)
+
     # -- the door
 
     def _enter(self) -> Peer:
@@ -169,8 +178,8 @@ class Host:
             if self.me < hello.id and PeerId(hello.id) in self.driver.dialling:
                 return wire.Sorry("we dialled each other: the smaller number's connection counts", "crossed")
         elif hello.role == wire.CLIENT:
-            if self._clients >= CLIENTS_MAX:
-                return wire.Sorry(f"broker {self.me}: found {self._clients} clients, expected fewer", "full")
+            if self.clients >= CLIENTS_MAX:
+                return wire.Sorry(f"broker {self.me}: found {self.clients} clients, expected fewer", "full")
         elif hello.role not in (wire.PUBLISHER, wire.OBSERVER):
             return wire.Sorry(f"role: found {hello.role!r}, expected broker, client, publisher or observer")
         return None
@@ -206,7 +215,6 @@ class Host:
             self.driver.adopt(PeerId(hello.id), peer)
         else:
             self._number += 1
-            self._clients += 1
             self.driver.adopt(PeerId(self._number), peer)
 
     def _send(self, peer: Peer, greeting: wire.Welcome | wire.Sorry) -> None:
@@ -217,8 +225,6 @@ class Host:
         if is_broker(peer):
             self._missed.discard(peer)
             self.log("link down", peer=peer, reason=reason)
-        else:
-            self._clients -= 1
 
     def _unreachable(self, peer: PeerId, reason: str) -> None:
         if peer not in self._missed:  # said once, until it is there again
@@ -239,14 +245,32 @@ class Host:
             fault = f"region {block.cell:b} of attribute {block.attribute}: found broker {self.me}, expected its owner"
         elif values is not None and values.shape != shape:
             fault = f"region {block.cell:b}: found {values.shape} values, expected {shape}"
+        elif not (0 <= block.tick <= self._tick_max() and 0 <= block.revision < REVISIONS_MAX):
+            # What lies far ahead would make all that follows too old, and nobody could take it back.
+            fault = (
+                f"tick {block.tick}, revision {block.revision}: expected a tick up to {self._tick_max()}, a ring"
+                f" ahead of this clock, and a revision below {REVISIONS_MAX}"
+            )
+        elif self.stopping or self.driver.failed.done():
+            return  # not taken: somebody else, or this broker after its start, will be asked again
         else:
             self.published += 1
             self.driver.feed(
                 Published(block.attribute, block.cell, block.tick, block.revision, block.epoch, values)
             )
         ack = wire.Ack(block.attribute, block.cell, block.tick, block.revision, fault)
+        self._answer(peer, wire.encode_ack(ack))
+
+    def _tick_max(self) -> int:
+        return self.network.grid.tick_at(datetime.now(UTC)) + self.network.settings.ring_ticks
+
+    def _answer(self, peer: Peer, message: bytes) -> None:
+        """To a publisher or observer, as long as it reads what it is told."""
         if peer.link is not None:
-            peer.link.send(wire.encode_ack(ack))
+            if peer.link.waiting > ANSWERS_BYTES_MAX:
+                peer.close(1013, "reads too slowly")
+            else:
+                peer.link.send(message)
 
     def _publisher_gone(self, peer: Peer) -> None:
         self._publishers.pop(peer, None)
@@ -273,7 +297,7 @@ class Host:
             id=self.me,
             software=self._software,
             up_s=driver.loop.time() - self._began,
-            clients=self._clients,
+            clients=self.clients,
             peers=tuple(sorted(peer for peer in driver.peers if is_broker(peer))),
             published=self.published,
             values_bytes={str(peer): count for peer, count in driver.values_bytes.items()},
@@ -284,8 +308,8 @@ class Host:
         )
 
     def _observed(self, peer: Peer) -> None:
-        if peer.link is not None:
-            peer.link.send(wire.encode_status(self.status()))
+        if peer.link is not None and not peer.link.waiting:  # else it has not even read the last one
+            self._answer(peer, wire.encode_status(self.status()))
 
     # -- the lake
 
@@ -311,7 +335,13 @@ class Host:
             tail = await self._tail(name, regions)
             for recall in wanted:
                 ticks = tail.get(both[recall.attribute], {}).get(_name(recall.cell), [])
-                self.driver.feed(Recalled(recall.attribute, recall.cell, recall.epoch, tuple(ticks)))
+                shape = self._shapes[recall.attribute, recall.cell]
+                fitting = tuple(t for t in ticks if t[2] is None or t[2].shape == shape)
+                if len(fitting) < len(ticks):
+                    self.log(
+                        "lake of another grid", region=_name(recall.cell), ticks=len(ticks) - len(fitting)
+                    )
+                self.driver.feed(Recalled(recall.attribute, recall.cell, recall.epoch, fitting))
         self.log("lake read", regions=len(recalls))
 
     async def _tail(self, attribute: str, regions: list[str]) -> dict[str, dict[str, list[Tick]]]:
@@ -320,7 +350,7 @@ class Host:
                 return await asyncio.to_thread(
                     read_tail, self.network.lake, attribute, regions, self.network.settings.ring_ticks
                 )
-            except (OSError, ValueError) as error:
+            except Exception as error:  # whatever may be wrong with a file
                 self.log("lake not read", attribute=attribute, reason=str(error), again_in_s=pause_s)
                 await asyncio.sleep(pause_s)
         return {}  # live goes on; ticks before it are named as gaps
