@@ -458,14 +458,33 @@ class Streams:
         return busy
 
     def _cut_at(self, supply: Supply, part: int) -> None:
-        """A border runs through a cell that this broker wanted whole: its receivers shall ask for the parts."""
+        """A border runs through a cell that this broker wanted whole: its receivers shall ask for the parts.
+
+        Those whose own cell it does not run through keep their places, with a supply of their own: refused, a query
+        that is being posed would be lost for no reason of its own.
+        """
+        whole: list[Entry] = []
         for entry in list(supply.entries.values()):
-            if contains(entry.cell, part) and not entry.of_broker:
+            if entry.cell == part or not contains(entry.cell, part):
+                whole.append(entry)
+            elif entry.of_broker:
+                self._refuse(entry.peer, entry.generation, entry.cell, "several owners")
+            else:
                 parts = (part, *beside(entry.cell, part))
                 self._refuse(entry.peer, entry.generation, entry.cell, "cut", (), parts)
-            else:
-                self._refuse(entry.peer, entry.generation, entry.cell, "several owners")
             self._remove(entry)
+        for entry in whole:
+            self._admit_again(entry)
+
+    def _admit_again(self, entry: Entry) -> None:
+        state, items = self.state, ((entry.cell, entry.size, entry.next),)
+        want = Want(entry.generation, entry.attribute, items, entry.clip, entry.until, None, entry.stays)
+        due = state.now + state.settings.wait_s
+        self._admit(Waiting(entry.peer, want, entry.cell, entry.size, entry.next, due))
+        if entry.granted:
+            for new in state.outlets.of(entry.peer, entry.generation, entry.cell):
+                if not new.granted:
+                    self._grant(new, None)
 
     def flush(self) -> None:
         """Send grants and refusals, many cells in a message."""
