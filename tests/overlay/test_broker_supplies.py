@@ -1,6 +1,6 @@
 """What a broker takes from others: shared, searched for, told about, gone with its last receiver."""
 
-from hands import ANNA, BEN, LoneBroker, cell, dialled, sent, ticks
+from hands import ANNA, BEN, CARL, LoneBroker, cell, dialled, sent, ticks
 from sensorgrid.model.ids import PeerId
 from sensorgrid.overlay.messages import Feed, Find, Found, Grant, Leave, Redirect, Refuse, Want
 
@@ -127,6 +127,23 @@ def test_a_cell_with_a_border_through_it_is_cut_where_the_owners_meet() -> None:
     assert [(r.reason, r.parts) for r in sent(effects, Refuse, ANNA)] == [("cut", (cell("010"), cell("011")))]
     assert [(r.reason, r.parts) for r in sent(effects, Refuse, 3)] == [("several owners", ())]
     assert broker.state.outlets.supplies.get(0, {}) == {}
+
+
+def test_receivers_beside_the_border_keep_their_places() -> None:
+    """A query that is being posed would be refused for no reason of its own."""
+    broker = LoneBroker(owns=(), others={"010": 1, "011": 2})
+    broker.up(1)
+    broker.want(ANNA, "01", via=1)
+    broker.want(BEN, "011", via=1)
+    broker.want(CARL, "010", via=1)
+    (want,) = sent(broker.log, Want)
+    broker.say(1, Refuse(want.generation, (cell("01"),), "cut", (), (cell("010"), cell("011"))))
+
+    effects = broker.say(1, Found(PeerId(0), 0, 0, ((cell("010"), PeerId(1)),), ()))
+
+    assert [r.reason for r in sent(effects, Refuse, ANNA)] == ["cut"]
+    assert sent(effects, Refuse, BEN) == sent(effects, Refuse, CARL) == []
+    assert broker.state.outlets.supplies[0].keys() == {cell("010"), cell("011")}
 
 
 def test_a_relay_follows_a_redirect_with_make_before_break() -> None:
