@@ -7,14 +7,17 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
 import pytest
 
 from gateways import ANSWERS, MUTE, REFUSES, SILENT, Network, network
 from sensorgrid.links.wire import fingerprint
 from sensorgrid.model.grid import Grid
 from sensorgrid.pipeline import courier as courier_module
+from sensorgrid.pipeline import stages
 from sensorgrid.pipeline.courier import Courier
-from sensorgrid.pipeline.gateway import Entrance, Gateways
+from sensorgrid.pipeline.gateway import Entrance, Gateways, GatewaySink
+from sensorgrid.pipeline.gridding.book import Timing
 from sensorgrid.pipeline.gridding.measurements import empty
 from sensorgrid.pipeline.lake import Lake
 from sensorgrid.pipeline.tiles import Block, Identity, table_of
@@ -177,6 +180,26 @@ def test_another_grid_is_told_before_anything_is_sent(brokers: Network) -> None:
 
     assert [i.region for i in found.waiting] == ["00"]
     assert brokers.names() == []
+
+
+def test_later_blocks_of_a_task_do_not_pass_those_that_it_gave_back(
+    brokers: Network, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(stages, "BLOCKS_TOGETHER", 4)
+    sink, lake = GatewaySink(entrance(brokers, 1.0)), Lake(str(tmp_path / "lake")).create()
+    job = stages.Job(GRID, Timing(1.0, 10.0, 60.0), {}, lake, sink, WRITER)
+
+    def batches() -> Iterator[pa.RecordBatch]:
+        brokers.brokers[1].mood = SILENT
+        yield from (stages._row(stages.BLOCK, block(1, region).encode()) for region in REGIONS)
+        brokers.brokers[1].mood = ANSWERS
+        yield from (stages._row(stages.BLOCK, block(2, region).encode()) for region in REGIONS)
+
+    rows = [row for out in stages.write_task(batches(), job, 0, 0) for row in out.to_pylist()]
+
+    waiting = stages.unacknowledged([(row["kind"], row["payload"]) for row in rows])
+    assert {(i.tick, i.region) for i in waiting} == {(1, "01"), (1, "11"), (2, "01"), (2, "11")}
+    assert brokers.brokers[1].taken == []
 
 
 # the courier
