@@ -1,10 +1,13 @@
 """Blocks on their way to gateways that are there, away, slow, silent, or refuse; without Spark."""
 
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -14,12 +17,13 @@ from gateways import ANSWERS, MUTE, REFUSES, SILENT, Network, network
 from sensorgrid.links.wire import fingerprint
 from sensorgrid.model.grid import Grid
 from sensorgrid.pipeline import courier as courier_module
-from sensorgrid.pipeline import stages
+from sensorgrid.pipeline import jobs, stages
 from sensorgrid.pipeline.courier import Courier
 from sensorgrid.pipeline.gateway import Entrance, Gateways, GatewaySink
 from sensorgrid.pipeline.gridding.book import Timing
 from sensorgrid.pipeline.gridding.measurements import empty
 from sensorgrid.pipeline.lake import Lake
+from sensorgrid.pipeline.settings import PipelineSettings
 from sensorgrid.pipeline.tiles import Block, Identity, table_of
 from sensorgrid.pipeline.waiting import Counts, Name, Waiting
 from servers import wait_for
@@ -347,6 +351,44 @@ def test_joined_files_of_the_lake_are_found(brokers: Network, desk: Desk) -> Non
         counts = desk.until_empty()
 
     assert counts.acknowledged == 3
+
+
+def test_a_folder_that_cannot_be_listed_for_a_while_does_not_end_the_courier(
+    brokers: Network, desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names, faults = Waiting.names, iter([OSError("stale handle")] * 3)
+
+    def listed(self: Waiting) -> list[Name]:
+        if threading.current_thread() is not threading.main_thread() and (fault := next(faults, None)):
+            raise fault
+        return names(self)
+
+    monkeypatch.setattr(Waiting, "names", listed)
+    desk.publish(0, [block(0, region) for region in REGIONS])
+
+    with desk.courier():
+        counts = desk.until_empty()
+
+    assert counts.acknowledged == 4
+    assert [line for line in desk.said if "stale handle" in line] == ["courier: stale handle; trying on"]
+
+
+def test_a_courier_that_died_ends_the_job(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(self: Waiting) -> list[Name]:
+        raise AssertionError("ours")
+
+    query = SimpleNamespace(isActive=True, status={"isTriggerActive": False}, stop=lambda: None)
+    monkeypatch.setattr(Waiting, "names", broken)
+    monkeypatch.setattr(jobs, "_start", lambda *_: query)
+    sink = GatewaySink(desk.entrance)
+    job = stages.Job(GRID, Timing(1.0, 10.0, 60.0), {}, desk.lake, sink, WRITER)
+    nothing: Any = None
+
+    with desk.courier() as courier, pytest.raises(jobs.JobError, match=r"courier: found it dead .*ours"):
+        jobs._watch(
+            nothing, nothing, job, PipelineSettings(), threading.Event(), 20.0, None, print, print,
+            jobs.Outcome(), courier,
+        )  # fmt: skip
 
 
 # the list of what waits

@@ -92,6 +92,8 @@ class Courier:
         self._gateways: dict[int, Gateway] = {}
         self._missing: dict[Identity, float] = {}
         self._book = asyncio.Lock()
+        self.fault = ""
+        """why it has ended although nobody asked it to; empty if it has not"""
         self._loop = asyncio.new_event_loop()
         self._work: asyncio.Task[None] | None = None
         self._thread = threading.Thread(target=self._run, name="courier", daemon=True)
@@ -103,7 +105,8 @@ class Courier:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._loop.call_soon_threadsafe(self._cancel)
+        with contextlib.suppress(RuntimeError):  # it has ended, and its loop with it
+            self._loop.call_soon_threadsafe(self._cancel)
         self._thread.join(timeout=30)
 
     def _cancel(self) -> None:
@@ -112,8 +115,12 @@ class Courier:
 
     def _run(self) -> None:
         self._work = self._loop.create_task(self._main())
-        with contextlib.suppress(asyncio.CancelledError):
+        try:
             self._loop.run_until_complete(self._work)
+        except asyncio.CancelledError:
+            pass
+        except Exception as error:  # whoever started us must know: regions would stay behind for ever
+            self.fault = f"{type(error).__name__}: {error}"
         self._loop.run_until_complete(self._loop.shutdown_default_executor())
         self._loop.close()
 
@@ -121,22 +128,33 @@ class Courier:
         exchange = Exchange(replace(self._entrance, patience_s=PATIENCE_S / 2))
         routes: dict[str, asyncio.Task[None]] = {}
         away = Gateway()  # the network as a whole: nobody to ask who owns what
+        folder = Gateway()  # the list of what waits, which may be out of reach as well
         try:
             while True:
-                names = await asyncio.to_thread(self._waiting.names)
-                regions = sorted({name.region for name in names})
-                if regions and exchange.directory is None:
-                    await self._learn(exchange, away)
-                elif regions:
-                    for region in regions:
-                        if region not in routes or routes[region].done():
-                            routes[region] = asyncio.create_task(self._serve(exchange, region))
+                await folder.ready()
+                try:
+                    await self._look(exchange, routes, away)
+                    folder.worked()
+                except (SensorGridError, OSError) as error:
+                    if folder.failed(str(error)):
+                        self._say(f"courier: {error}; trying on")
                 await asyncio.sleep(LOOK_S)
         finally:
             for task in routes.values():
                 task.cancel()
             await asyncio.gather(*routes.values(), return_exceptions=True)
             await exchange.close()
+
+    async def _look(self, exchange: Exchange, routes: dict[str, asyncio.Task[None]], away: Gateway) -> None:
+        """See to it that each region that is behind is served."""
+        names = await asyncio.to_thread(self._waiting.names)
+        regions = sorted({name.region for name in names})
+        if regions and exchange.directory is None:
+            await self._learn(exchange, away)
+            return
+        for region in regions:
+            if region not in routes or routes[region].done():
+                routes[region] = asyncio.create_task(self._serve(exchange, region))
 
     async def _learn(self, exchange: Exchange, away: Gateway) -> None:
         await away.ready()

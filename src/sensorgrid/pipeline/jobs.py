@@ -225,19 +225,19 @@ def _run(
         now = stream.wall_clock(session, job)
     else:
         flagged, now = feed.open(session, settings, job.grid)
-    with _courier(job, settings, say):
-        return _watch(flagged, now, job, settings, stop, seconds, feed, listen, say, outcome)
+    with _courier(job, settings, say) as courier:
+        return _watch(flagged, now, job, settings, stop, seconds, feed, listen, say, outcome, courier)
 
 
 @contextmanager
-def _courier(job: Job, settings: PipelineSettings, say: Say) -> Iterator[None]:
+def _courier(job: Job, settings: PipelineSettings, say: Say) -> Iterator[Courier | None]:
     """A courier for what gateways have not acknowledged, in earlier runs and in this one."""
     if not isinstance(job.sink, GatewaySink) or job.waiting is None:
-        yield
+        yield None
         return
     job.waiting.forget_after(committed_batch(settings.checkpoint_of()))
-    with Courier(job.waiting, job.lake, job.grid, job.sink.entrance, say):
-        yield
+    with Courier(job.waiting, job.lake, job.grid, job.sink.entrance, say) as courier:
+        yield courier
 
 
 def _watch(
@@ -251,6 +251,7 @@ def _watch(
     listen: Listener,
     say: Say,
     outcome: Outcome,
+    courier: Courier | None = None,
 ) -> Outcome:
     """Start the stream and see it to its end."""
     heard = _Ears(job, outcome, listen)
@@ -260,6 +261,8 @@ def _watch(
     try:
         while not stop.is_set() and query.isActive:
             heard.turn()
+            if courier is not None and courier.fault:
+                raise JobError(f"courier: found it dead ({courier.fault}), expected it to run")
             if feed is not None and feed.turn(outcome.last):
                 break
             if seconds is not None and time.monotonic() - begin >= seconds:
