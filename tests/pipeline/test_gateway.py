@@ -341,6 +341,22 @@ def test_blocks_that_the_lake_has_lost_do_not_hold_up_the_rest(
     assert "does not have it" in desk.lake.letters()["reason"].to_pylist()[0]
 
 
+def test_an_outage_longer_than_the_memory_of_the_lake_is_waited_for_once(
+    brokers: Network, desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(courier_module, "MISSING_S", 2.0)
+    for batch in range(20):
+        desk.waiting.add(batch, [Identity("air_temperature", batch, "00", 0)])
+    desk.publish(20, [block(20, "00")])
+
+    with desk.courier():
+        begin = time.monotonic()
+        counts = desk.until_empty()
+
+    assert (counts.acknowledged, counts.refused) == (1, 20)
+    assert time.monotonic() - begin < 20, "not 2 s for each of them"
+
+
 def test_joined_files_of_the_lake_are_found(brokers: Network, desk: Desk) -> None:
     for batch in range(3):
         desk.publish(batch, [block(batch, "00")])

@@ -35,7 +35,7 @@ PATIENCE_S = 10.0
 RETRY_S = (0.2, 15.0)
 """shortest and longest pause before a gateway is tried again"""
 MISSING_S = 60.0
-"""how long the lake may lack a block, as a batch may be about to be written again"""
+"""how long the lake may lack blocks of a region, as a batch may be about to be written again"""
 SENDING_BYTES = 4 << 20
 """of values in one sending"""
 SENDINGS = 2
@@ -90,7 +90,8 @@ class Courier:
         self._entrance, self._say = entrance, say
         self._points = int(np.prod(Regions(grid).region_shape))
         self._gateways: dict[int, Gateway] = {}
-        self._missing: dict[Identity, float] = {}
+        self._missing: dict[tuple[str, str], float] = {}
+        """since when the lake has lacked blocks of a stream and region"""
         self._book = asyncio.Lock()
         self.fault = ""
         """why it has ended although nobody asked it to; empty if it has not"""
@@ -187,7 +188,7 @@ class Courier:
         async with gateway.sendings:
             some = bundle.identities[: max(1, SENDING_BYTES // (8 * self._points))]
             parcels = await asyncio.to_thread(self._read, some, bundle.name)
-            delivery = self._given_up(some, parcels)
+            delivery = self._given_up(some, parcels, bundle.name)
             fault = await self._send(exchange, parcels, delivery)
         if fault:
             if gateway.failed(fault):
@@ -224,18 +225,18 @@ class Courier:
         found = self._lake.grids_of(identities, self._grid, name.writer, name.batch)
         return [Read(i, *found[i]) for i in identities if i in found]
 
-    def _given_up(self, asked: Sequence[Identity], found: Sequence[Read]) -> Delivery:
-        """What the lake lacks waits, until it has been lacking for too long."""
-        delivery, there, now = Delivery(), {read.identity for read in found}, time.monotonic()
-        for identity in asked:
-            if identity in there:
-                self._missing.pop(identity, None)
-            elif now - self._missing.setdefault(identity, now) < MISSING_S:
-                delivery.waiting.append(identity)
-            else:
-                del self._missing[identity]
-                delivery.refused.append((identity, "the lake does not have it any more"))
-        return delivery
+    def _given_up(self, asked: Sequence[Identity], found: Sequence[Read], name: Name) -> Delivery:
+        """What the lake lacks waits, until blocks of this region have been lacking for too long.
+
+        After an outage longer than the lake's memory that is one wait, and not one for each batch.
+        """
+        there, key, now = {read.identity for read in found}, (name.writer, name.region), time.monotonic()
+        lacking = [identity for identity in asked if identity not in there]
+        if not lacking:
+            self._missing.pop(key, None)
+        elif now - self._missing.setdefault(key, now) >= MISSING_S:
+            return Delivery(refused=[(i, "the lake does not have it any more") for i in lacking])
+        return Delivery(waiting=lacking)
 
     def _settle(self, bundle: Bundle, tried: Sequence[Identity], delivery: Delivery) -> Bundle:
         """Cross out what was acknowledged or refused."""
