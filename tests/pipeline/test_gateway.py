@@ -357,6 +357,66 @@ def test_an_outage_longer_than_the_memory_of_the_lake_is_waited_for_once(
     assert time.monotonic() - begin < 20, "not 2 s for each of them"
 
 
+@pytest.mark.parametrize("damage", ["", "{}", '{"identities": [1', "[]"])
+def test_a_bundle_that_cannot_be_read_is_made_again_from_the_lake(
+    brokers: Network, desk: Desk, damage: str
+) -> None:
+    for batch in range(3):
+        desk.publish(batch, [block(batch, "00"), block(batch, "10")])
+    file = next(Path(desk.waiting.root).rglob("*-0000000001*00.json"))
+    file.write_text(damage)
+    assert desk.waiting.counts().waiting == 5
+
+    with desk.courier():
+        counts = desk.until_empty()
+
+    assert (counts.acknowledged, counts.refused) == (6, 0)
+    assert [n[1] for n in brokers.names() if n[2] == "00"] == [0, 1, 2]
+    assert [p.read_text() for p in Path(desk.waiting.root).glob("unreadable-*")] == [damage]
+    assert len([line for line in desk.said if "set aside, 1 blocks" in line]) == 1
+
+
+def test_a_damaged_file_of_the_lake_is_told_once_and_holds_up_no_other_region(
+    brokers: Network, desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tries, read = [], Lake._grids_in
+
+    def tried(self: Lake, paths: list[str], wanted: set[Identity]) -> Any:
+        tries.extend(wanted)
+        return read(self, paths, wanted)
+
+    monkeypatch.setattr(Lake, "_grids_in", tried)
+    desk.publish(0, [block(0, "00")])
+    (file,) = Path(desk.lake.root, "tiles").rglob("*.parquet")
+    whole = file.read_bytes()
+    file.write_bytes(b"PAR1 and no more")
+    desk.publish(1, [block(1, "01")])
+
+    with desk.courier():
+        wait_for(lambda: desk.waiting.behind() == {"00"}, "the other region")
+        wait_for(lambda: len([i for i in tries if i.region == "00"]) > 3, "several tries")
+        told = [line for line in desk.said if "courier: region 00: " in line]
+        file.write_bytes(whole)
+        counts = desk.until_empty()
+
+    assert len(told) == 1
+    assert counts.acknowledged == 2
+
+
+@pytest.mark.parametrize("damage", ["", "[]", '{"before": 3}', '{"before": [1'])
+def test_counts_that_cannot_be_read_begin_anew(tmp_path: Path, damage: str) -> None:
+    waiting = Waiting(str(tmp_path), WRITER)
+    for batch in range(2):
+        waiting.add(batch, [Identity("a", batch, "00", 0)])
+    (tmp_path / "done.json").write_text(damage)
+
+    waiting.forget_after(1)
+    assert waiting.counts().waiting == 2
+    bring(waiting, 0, "00")
+
+    assert (waiting.counts().waiting, waiting.counts().acknowledged) == (1, 1)
+
+
 def test_joined_files_of_the_lake_are_found(brokers: Network, desk: Desk) -> None:
     for batch in range(3):
         desk.publish(batch, [block(batch, "00")])

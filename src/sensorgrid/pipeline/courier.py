@@ -26,7 +26,7 @@ from sensorgrid.pipeline.lake import STREAM, Lake
 from sensorgrid.pipeline.publish import Delivery
 from sensorgrid.pipeline.stages import refusal_letters
 from sensorgrid.pipeline.tiles import Identity
-from sensorgrid.pipeline.waiting import Bundle, Name, Waiting
+from sensorgrid.pipeline.waiting import Bundle, Name, Waiting, WaitingError
 
 LOOK_S = 0.2
 """between two looks for new work"""
@@ -53,7 +53,7 @@ class Read:
 
 
 class Gateway:
-    """What is known of a gateway's health."""
+    """What is known of a gateway's health, or of something else that may be out of reach."""
 
     def __init__(self) -> None:
         self.sendings = asyncio.Semaphore(SENDINGS)
@@ -90,6 +90,8 @@ class Courier:
         self._entrance, self._say = entrance, say
         self._points = int(np.prod(Regions(grid).region_shape))
         self._gateways: dict[int, Gateway] = {}
+        self._health: dict[str, Gateway] = {}
+        """of what regions are read from"""
         self._missing: dict[tuple[str, str], float] = {}
         """since when the lake has lacked blocks of a stream and region"""
         self._book = asyncio.Lock()
@@ -168,16 +170,33 @@ class Courier:
 
     async def _serve(self, exchange: Exchange, region: str) -> None:
         """Bring all bundles of a region, oldest first."""
+        health = self._health.setdefault(region, Gateway())
+        await health.ready()
         try:
             for name in await asyncio.to_thread(self._waiting.names):
                 if name.region != region:
                     continue
-                bundle = await asyncio.to_thread(self._waiting.read, name)
+                bundle = await self._open(name)
                 while bundle is not None and bundle.identities:
                     bundle = await self._bring(exchange, bundle)
-        except (SensorGridError, OSError) as error:  # the lake, or the folder; not a gateway
-            self._say(f"courier: region {region}: {error}; trying on")
-            await asyncio.sleep(RETRY_S[1] / 3)
+            health.worked()
+        except Exception as error:  # the lake, or the folder, in any state whatever; not a gateway
+            if health.failed(str(error)):
+                self._say(f"courier: region {region}: {error}; trying on")
+
+    async def _open(self, name: Name) -> Bundle | None:
+        """A bundle; one that cannot be read is made again of all blocks that the lake has of its batch."""
+        try:
+            return await asyncio.to_thread(self._waiting.read, name)
+        except WaitingError as error:
+            identities = await asyncio.to_thread(
+                self._lake.identities_of, name.writer, name.batch, name.region
+            )
+            self._say(
+                f"courier: {error}; set aside, {len(identities)} blocks of its batch are brought instead"
+            )
+            async with self._book:
+                return await asyncio.to_thread(self._waiting.restore, name, identities)
 
     async def _bring(self, exchange: Exchange, bundle: Bundle) -> Bundle:
         """One sending; what is left of the bundle."""

@@ -5,6 +5,7 @@
     lake.checkpoint.waiting/
       stream5f2a-0000000012-0110.json   identities of batch 12 and region 0110, in order
       done.json                         counts of what the courier has brought, by stream, batch and region
+      unreadable-stream5f2a-….json      a damaged one, kept for people to look at
 
 A micro-batch leaves a file for each region that its tasks could not hand over, before Spark commits it; the courier
 takes identities out again. The names alone say which regions are behind. Values are not here, they are in the lake.
@@ -19,18 +20,24 @@ from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import PurePosixPath
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import pyarrow.fs as pafs
 
+from sensorgrid.model.errors import SensorGridError
 from sensorgrid.pipeline.lake import STREAM, Folder
 from sensorgrid.pipeline.tiles import Identity
 
 ENDING = ".waiting"
 _DONE = "done.json"
+_ASIDE = "unreadable"
 _BEFORE = "before"
 _KEPT = 8
 """newest batches whose counts are kept apart, as they may be tried again"""
+
+
+class WaitingError(SensorGridError, ValueError):
+    """A bundle that cannot be read."""
 
 
 class Name(NamedTuple):
@@ -87,8 +94,7 @@ class Waiting(Folder):
         for identity in identities:
             by_region.setdefault(identity.region, []).append(identity)
         for region, mine in sorted(by_region.items()):
-            mine.sort(key=lambda i: (i.tick, i.revision, i.attribute))
-            self._write(Bundle(self.writer, batch, region, tuple(mine)))
+            self._write(Bundle(self.writer, batch, region, tuple(sorted(mine, key=_place))))
 
     def behind(self) -> frozenset[str]:
         """Regions of which something waits."""
@@ -106,16 +112,27 @@ class Waiting(Folder):
 
     def read(self, name: Name) -> Bundle | None:
         """A bundle, if there is one."""
-        text = self.read_text(_file(name))
-        if text is None:
-            return None
-        found = json.loads(text)
-        return Bundle(
-            *name,
-            tuple(Identity(*i) for i in found["identities"]),
-            tuple((Identity(*i), reason) for i, reason in found["refused"]),
-            found["acknowledged"],
-        )
+        try:
+            text = self.read_text(_file(name))
+            if text is None:
+                return None
+            found = json.loads(text)
+            return Bundle(
+                *name,
+                tuple(Identity(*i) for i in found["identities"]),
+                tuple((Identity(*i), reason) for i, reason in found["refused"]),
+                found["acknowledged"],
+            )
+        except (ValueError, TypeError, KeyError) as error:
+            raise WaitingError(f"bundle {_file(name)}: found {error}, expected a list of blocks") from error
+
+    def restore(self, name: Name, identities: Iterable[Identity]) -> Bundle:
+        """Put blocks in the place of a bundle that cannot be read; that one is kept aside."""
+        bundle = Bundle(*name, tuple(sorted(identities, key=_place)))
+        with suppress(FileNotFoundError):
+            self._fs()[0].copy_file(self.path(_file(name)), self.path(f"{_ASIDE}-{_file(name)}"))
+        self.settle(bundle)
+        return bundle
 
     def settle(self, bundle: Bundle) -> None:
         """Keep what is left of a bundle; one of which nothing is left goes, and is counted."""
@@ -144,7 +161,9 @@ class Waiting(Folder):
         found.acknowledged = sum(acknowledged for acknowledged, _ in done.values())
         found.refused = sum(refused for _, refused in done.values())
         for name in self.names():
-            bundle = None if _key(name) in done else self.read(name)
+            bundle = None
+            with suppress(WaitingError):  # the courier will see to it, and count it then
+                bundle = None if _key(name) in done else self.read(name)
             if bundle is not None:
                 found.waiting += len(bundle.identities)
                 found.acknowledged += bundle.acknowledged
@@ -167,9 +186,12 @@ class Waiting(Folder):
             self._fs()[0].delete_file(self.path(_file(name)))
 
     def _done(self) -> dict[str, list[int]]:
-        text = self.read_text(_DONE)
-        found: dict[str, Any] = {} if text is None else json.loads(text)
-        return found
+        """Counts only: if they cannot be read they begin anew, and what waits is brought all the same."""
+        try:
+            found = json.loads(self.read_text(_DONE) or "{}")
+            return {str(key): [int(taken), int(refused)] for key, (taken, refused) in found.items()}
+        except (ValueError, TypeError, AttributeError):
+            return {}
 
     def _write_done(self, done: dict[str, list[int]]) -> None:
         """Counts of batches that will never be tried again are added up."""
@@ -181,6 +203,11 @@ class Waiting(Folder):
             else:
                 sums = [a + b for a, b in zip(sums, counts, strict=True)]
         self.write_text(_DONE, json.dumps({_BEFORE: sums} | apart))
+
+
+def _place(identity: Identity) -> tuple[int, int, str]:
+    """The order in which a gateway wants the blocks of a region."""
+    return identity.tick, identity.revision, identity.attribute
 
 
 def _file(name: Name) -> str:
