@@ -19,7 +19,7 @@ from sensorgrid.model.grid import Grid
 from sensorgrid.pipeline import courier as courier_module
 from sensorgrid.pipeline import jobs, stages
 from sensorgrid.pipeline.courier import Courier
-from sensorgrid.pipeline.gateway import Entrance, Gateways, GatewaySink
+from sensorgrid.pipeline.gateway import Directory, Entrance, Exchange, Gateways, GatewaySink
 from sensorgrid.pipeline.gridding.book import Timing
 from sensorgrid.pipeline.gridding.measurements import empty
 from sensorgrid.pipeline.lake import Lake
@@ -173,6 +173,37 @@ def test_after_a_change_of_owner_the_new_one_is_asked(brokers: Network) -> None:
     assert [name for name in brokers.brokers[0].names() if name[1] == 2] == [
         ("air_temperature", 2, region, 0) for region in REGIONS
     ]
+
+
+def test_a_block_whose_owner_changed_is_sent_again_even_if_another_route_learnt_first(
+    brokers: Network, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    deliver = Exchange.deliver
+
+    async def learning(self: Exchange, *args: Any) -> Any:
+        found = await deliver(self, *args)
+        await self.learn()  # for a block of another region, before this one's refusal is looked at
+        return found
+
+    with gateways_to(brokers) as gateways:
+        gateways.publish([block(1, region) for region in REGIONS])
+        brokers.owner, brokers.epoch = (lambda cell: 0), 2
+        monkeypatch.setattr(Exchange, "deliver", learning)
+
+        found = gateways.publish([block(2, region) for region in REGIONS])
+
+    assert (found.acknowledged, found.refused, found.waiting) == (4, [], [])
+
+
+def test_a_block_of_which_nothing_could_be_sent_waits(
+    brokers: Network, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Directory, "publishes", lambda *_: [])
+
+    with gateways_to(brokers) as gateways:
+        found = gateways.publish([block(1, "00")])
+
+    assert (found.acknowledged, [i.region for i in found.waiting]) == (0, ["00"])
 
 
 def test_another_grid_is_told_before_anything_is_sent(brokers: Network) -> None:

@@ -225,17 +225,18 @@ class Courier:
     async def _send(self, exchange: Exchange, parcels: Sequence[Parcel], delivery: Delivery) -> str:
         """Send blocks of one region, which nearly always have one owner; says what went wrong."""
         faults: list[str] = []
-        assert exchange.directory is not None
+        directory = exchange.directory
+        assert directory is not None
         by_owner: dict[int, list[Parcel]] = {}
         for parcel in parcels:
-            owner = exchange.directory.owner(parcel.identity)
-            if owner is None or exchange.directory.fault(parcel):
-                delivery.refused.append((parcel.identity, exchange.directory.fault(parcel)))
+            owner = directory.owner(parcel.identity)
+            if owner is None or directory.fault(parcel):
+                delivery.refused.append((parcel.identity, directory.fault(parcel)))
             else:
                 by_owner.setdefault(owner, []).append(parcel)
         for owner, mine in by_owner.items():
-            found, _, fault = await exchange.deliver(owner, mine, PATIENCE_S)
-            delivery.add(await again_if_moved(exchange, mine, found, PATIENCE_S))
+            found, _, fault = await exchange.deliver(directory, owner, mine, PATIENCE_S)
+            delivery.add(await again_if_moved(exchange, directory, mine, found, PATIENCE_S))
             faults += [fault] if fault else []
         return "; ".join(faults)
 
