@@ -524,6 +524,26 @@ def test_batches_that_were_not_committed_are_forgotten_with_their_counts(tmp_pat
     assert counts.regions == {"00": 2, "01": 3}
 
 
+def test_a_checkpoint_without_its_commits_is_refused_and_what_waits_is_kept(tmp_path: Path) -> None:
+    waiting = Waiting(str(tmp_path / "waiting"), WRITER)
+    for batch in (0, 12):
+        waiting.add(batch, [Identity("a", batch, "00", 0)])
+
+    with pytest.raises(jobs.JobError, match=r"found no commits, though blocks of its batch 12 wait"):
+        jobs._forget_uncommitted(waiting, str(tmp_path / "checkpoint"))
+
+    assert waiting.counts().waiting == 2
+
+
+def test_a_first_batch_that_was_not_committed_is_forgotten(tmp_path: Path) -> None:
+    waiting = Waiting(str(tmp_path / "waiting"), WRITER)
+    waiting.add(0, [Identity("a", 0, "00", 0)])
+
+    jobs._forget_uncommitted(waiting, str(tmp_path / "checkpoint"))
+
+    assert waiting.counts().waiting == 0
+
+
 def test_what_an_earlier_stream_left_comes_first_and_is_not_forgotten(tmp_path: Path) -> None:
     Waiting(str(tmp_path), "streamzz").add(7, [Identity("a", 1, "00", 0)])
     waiting = Waiting(str(tmp_path), WRITER)

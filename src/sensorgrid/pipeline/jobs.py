@@ -235,9 +235,21 @@ def _courier(job: Job, settings: PipelineSettings, say: Say) -> Iterator[Courier
     if not isinstance(job.sink, GatewaySink) or job.waiting is None:
         yield None
         return
-    job.waiting.forget_after(committed_batch(settings.checkpoint_of()))
+    _forget_uncommitted(job.waiting, settings.checkpoint_of())
     with Courier(job.waiting, job.lake, job.grid, job.sink.entrance, say) as courier:
         yield courier
+
+
+def _forget_uncommitted(waiting: Waiting, checkpoint: str) -> None:
+    """Drop what waits of batches that Spark will try again; refuse a checkpoint that has forgotten its commits."""
+    committed = committed_batch(checkpoint)
+    later = [name.batch for name in waiting.names() if name.writer == waiting.writer and name.batch > 0]
+    if committed < 0 and later:
+        raise JobError(
+            f"checkpoint {checkpoint}: found no commits, though blocks of its batch {max(later)} wait in"
+            f" {waiting.root}; expected its commits/ folder, or a new checkpoint"
+        )
+    waiting.forget_after(committed)
 
 
 def _watch(
