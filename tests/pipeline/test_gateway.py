@@ -23,7 +23,7 @@ from sensorgrid.pipeline.gateway import Directory, Entrance, Exchange, Gateways,
 from sensorgrid.pipeline.gridding.book import Timing
 from sensorgrid.pipeline.gridding.measurements import empty
 from sensorgrid.pipeline.lake import Lake
-from sensorgrid.pipeline.settings import PipelineSettings
+from sensorgrid.pipeline.settings import PipelineSettings, SinkSettings
 from sensorgrid.pipeline.tiles import Block, Identity, table_of
 from sensorgrid.pipeline.waiting import Counts, Name, Waiting
 from servers import wait_for
@@ -542,6 +542,22 @@ def test_a_first_batch_that_was_not_committed_is_forgotten(tmp_path: Path) -> No
     jobs._forget_uncommitted(waiting, str(tmp_path / "checkpoint"))
 
     assert waiting.counts().waiting == 0
+
+
+def test_a_new_checkpoint_finds_what_the_stream_before_it_left(tmp_path: Path) -> None:
+    def waiting(checkpoint: str, writer: str) -> Waiting:
+        settings = PipelineSettings(
+            lake=str(tmp_path / "lake"),
+            checkpoint=str(tmp_path / checkpoint),
+            sink=SinkSettings(kind="gateway", urls=("ws://localhost:1",)),
+        )
+        found = jobs.job_of(settings, writer).waiting
+        assert found is not None
+        return found
+
+    waiting("one", "streamone").add(3, [Identity("a", 1, "00", 0)])
+
+    assert waiting("two", "streamtwo").behind() == {"00"}
 
 
 def test_what_an_earlier_stream_left_comes_first_and_is_not_forgotten(tmp_path: Path) -> None:

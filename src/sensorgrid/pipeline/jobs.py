@@ -33,7 +33,7 @@ from sensorgrid.pipeline.plan import Plan, PlanError
 from sensorgrid.pipeline.publish import NoSink
 from sensorgrid.pipeline.settings import PipelineSettings
 from sensorgrid.pipeline.stages import Job, known_sensors, sum_up, unheard, write_outputs
-from sensorgrid.pipeline.waiting import ENDING, Waiting, committed_batch
+from sensorgrid.pipeline.waiting import Waiting, committed_batch
 
 CHECKPOINT_FORMAT = 2
 """1: the clock was Spark's `rate` source"""
@@ -98,7 +98,7 @@ def job_of(settings: PipelineSettings, writer: str, lake: Lake | None = None) ->
         lake=lake or Lake(settings.lake),
         sink=settings.sink_of(),
         writer=writer,
-        waiting=Waiting(settings.checkpoint_of() + ENDING, writer) if settings.entrance_of() else None,
+        waiting=Waiting(settings.waiting_of(), writer) if settings.entrance_of() else None,
     )
 
 
@@ -191,19 +191,17 @@ def run(
 
 
 @contextmanager
-def _only_one(checkpoint: str) -> Iterator[None]:
-    """Refuse a second run over the same checkpoint, on a file system with locks."""
-    if "://" in checkpoint:
+def _only_one(folder: str) -> Iterator[None]:
+    """Refuse a second run over the same checkpoint or list of what waits, on a file system with locks."""
+    if "://" in folder:
         yield
         return
-    Path(checkpoint).parent.mkdir(parents=True, exist_ok=True)
-    with open(f"{checkpoint}.lock", "w") as lock:
+    Path(folder).parent.mkdir(parents=True, exist_ok=True)
+    with open(f"{folder}.lock", "w") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
-            raise JobError(
-                f"checkpoint {checkpoint}: found another run that uses it, expected none"
-            ) from None
+            raise JobError(f"{folder}: found another run that uses it, expected none") from None
         yield
 
 
@@ -235,9 +233,10 @@ def _courier(job: Job, settings: PipelineSettings, say: Say) -> Iterator[Courier
     if not isinstance(job.sink, GatewaySink) or job.waiting is None:
         yield None
         return
-    _forget_uncommitted(job.waiting, settings.checkpoint_of())
-    with Courier(job.waiting, job.lake, job.grid, job.sink.entrance, say) as courier:
-        yield courier
+    with _only_one(job.waiting.root):
+        _forget_uncommitted(job.waiting, settings.checkpoint_of())
+        with Courier(job.waiting, job.lake, job.grid, job.sink.entrance, say) as courier:
+            yield courier
 
 
 def _forget_uncommitted(waiting: Waiting, checkpoint: str) -> None:
@@ -466,7 +465,7 @@ def replay(
         sample = planning.sample(flagged, grid, seen) if settings.gridding.calibrate else None
         plan = planning.first_plan(grid, settings.gridding, span.first, seen.positions, sample)
     folder = Path(settings.checkpoint_of() + ".arriving")
-    for old in (settings.lake, settings.checkpoint_of(), settings.checkpoint_of() + ENDING, folder):
+    for old in (settings.lake, settings.checkpoint_of(), settings.waiting_of(), folder):
         shutil.rmtree(old, ignore_errors=True)
     feed = Replayed(folder, grid, settings.timing_of(grid), span.first, span.last, speed)
     try:

@@ -1,14 +1,15 @@
-"""What gateways have not acknowledged yet, on disk beside the checkpoint: nothing of it is lost with a process.
+"""What gateways have not acknowledged yet, on disk beside the lake: nothing of it is lost with a process.
 
 ::
 
-    lake.checkpoint.waiting/
+    lake.waiting/
       stream5f2a-0000000012-0110.json   identities of batch 12 and region 0110, in order
       done.json                         counts of what the courier has brought, by stream, batch and region
       unreadable-stream5f2a-….json      a damaged one, kept for people to look at
 
 A micro-batch leaves a file for each region that its tasks could not hand over, before Spark commits it; the courier
-takes identities out again. The names alone say which regions are behind. Values are not here, they are in the lake.
+takes identities out again. The names alone say which regions are behind. Values are not here, they are in the lake;
+the list is the lake's as well, so that a new checkpoint finds what an earlier stream has left.
 
 Two processes may be at work, as micro-batches are written elsewhere through Spark Connect: they only add files, the
 courier only changes what is there. Files of batches that were never committed are removed at the start, as Spark
@@ -28,7 +29,6 @@ from sensorgrid.model.errors import SensorGridError
 from sensorgrid.pipeline.lake import STREAM, Folder
 from sensorgrid.pipeline.tiles import Identity
 
-ENDING = ".waiting"
 _DONE = "done.json"
 _ASIDE = "unreadable"
 _BEFORE = "before"
