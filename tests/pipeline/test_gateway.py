@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.fs as pafs
 import pytest
 
 from gateways import ANSWERS, MUTE, REFUSES, SILENT, Network, network
@@ -394,7 +395,7 @@ def test_a_bundle_that_cannot_be_read_is_made_again_from_the_lake(
 ) -> None:
     for batch in range(3):
         desk.publish(batch, [block(batch, "00"), block(batch, "10")])
-    file = next(Path(desk.waiting.root).rglob("*-0000000001*00.json"))
+    file = Path(desk.waiting.root, "00", f"{WRITER}-0000000001.json")
     file.write_text(damage)
     assert desk.waiting.counts().waiting == 5
 
@@ -463,14 +464,14 @@ def test_joined_files_of_the_lake_are_found(brokers: Network, desk: Desk) -> Non
 def test_a_folder_that_cannot_be_listed_for_a_while_does_not_end_the_courier(
     brokers: Network, desk: Desk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    names, faults = Waiting.names, iter([OSError("stale handle")] * 3)
+    behind, faults = Waiting.behind, iter([OSError("stale handle")] * 3)
 
-    def listed(self: Waiting) -> list[Name]:
+    def listed(self: Waiting) -> frozenset[str]:
         if threading.current_thread() is not threading.main_thread() and (fault := next(faults, None)):
             raise fault
-        return names(self)
+        return behind(self)
 
-    monkeypatch.setattr(Waiting, "names", listed)
+    monkeypatch.setattr(Waiting, "behind", listed)
     desk.publish(0, [block(0, region) for region in REGIONS])
 
     with desk.courier():
@@ -481,11 +482,11 @@ def test_a_folder_that_cannot_be_listed_for_a_while_does_not_end_the_courier(
 
 
 def test_a_courier_that_died_ends_the_job(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
-    def broken(self: Waiting) -> list[Name]:
+    def broken(self: Waiting) -> frozenset[str]:
         raise AssertionError("ours")
 
     query = SimpleNamespace(isActive=True, status={"isTriggerActive": False}, stop=lambda: None)
-    monkeypatch.setattr(Waiting, "names", broken)
+    monkeypatch.setattr(Waiting, "behind", broken)
     monkeypatch.setattr(jobs, "_start", lambda *_: query)
     sink = GatewaySink(desk.entrance)
     job = stages.Job(GRID, Timing(1.0, 10.0, 60.0), {}, desk.lake, sink, WRITER)
@@ -519,7 +520,7 @@ def test_batches_that_were_not_committed_are_forgotten_with_their_counts(tmp_pat
 
     counts = waiting.counts()
     left = [(name.batch, name.region) for name in waiting.names()]
-    assert left == [(0, "00"), (0, "01"), (1, "01"), (2, "00"), (2, "01")]
+    assert left == [(0, "00"), (2, "00"), (0, "01"), (1, "01"), (2, "01")]
     assert (counts.waiting, counts.acknowledged) == (5, 1)
     assert counts.regions == {"00": 2, "01": 3}
 
@@ -569,6 +570,53 @@ def test_what_an_earlier_stream_left_comes_first_and_is_not_forgotten(tmp_path: 
     waiting.add(0, [Identity("a", 2, "00", 0)])
 
     assert waiting.names() == [Name("streamzz", 7, "00"), Name(WRITER, 0, "00")]
+
+
+def test_what_is_behind_is_told_by_folders_however_much_waits(tmp_path: Path) -> None:
+    waiting = Waiting(str(tmp_path), WRITER)
+    for batch in range(50):
+        waiting.add(batch, [Identity("a", batch, region, 0) for region in REGIONS])
+
+    looked = pafs.LocalFileSystem().get_file_info(pafs.FileSelector(str(tmp_path)))
+
+    assert waiting.behind() == set(REGIONS)
+    assert sorted(info.base_name for info in looked) == list(REGIONS)
+    assert [name.batch for name in waiting.names_of("01")] == list(range(50))
+
+
+def test_a_folder_that_a_crash_left_empty_is_removed_and_one_with_bundles_is_not(
+    brokers: Network, desk: Desk
+) -> None:
+    Path(desk.waiting.root, "01").mkdir(parents=True)
+    desk.publish(0, [block(0, "00")])
+    desk.waiting.leave("00")
+    assert desk.waiting.behind() == {"00", "01"}
+
+    with desk.courier():
+        wait_for(lambda: not desk.waiting.behind(), "no region to be behind")
+
+    assert desk.waiting.counts().acknowledged == 1
+
+
+def test_a_bundle_is_kept_though_the_folder_goes_again_and_again(tmp_path: Path) -> None:
+    waiting = Waiting(str(tmp_path), WRITER)
+    over = threading.Event()
+
+    def leaving() -> None:
+        while not over.is_set():
+            waiting.leave("00")
+
+    courier = threading.Thread(target=leaving)
+    courier.start()
+    try:
+        for batch in range(200):
+            waiting.add(batch, [Identity("a", batch, "00", 0)])
+            bundle = waiting.read(Name(WRITER, batch, "00"))
+            assert bundle is not None
+            waiting._delete(bundle.name)
+    finally:
+        over.set()
+        courier.join()
 
 
 def test_counts_of_old_batches_are_added_up(tmp_path: Path) -> None:

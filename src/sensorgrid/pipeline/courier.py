@@ -150,8 +150,7 @@ class Courier:
 
     async def _look(self, exchange: Exchange, routes: dict[str, asyncio.Task[None]], away: Gateway) -> None:
         """See to it that each region that is behind is served."""
-        names = await asyncio.to_thread(self._waiting.names)
-        regions = sorted({name.region for name in names})
+        regions = sorted(await asyncio.to_thread(self._waiting.behind))
         if regions and exchange.directory is None:
             await self._learn(exchange, away)
             return
@@ -173,12 +172,11 @@ class Courier:
         health = self._health.setdefault(region, Gateway())
         await health.ready()
         try:
-            for name in await asyncio.to_thread(self._waiting.names):
-                if name.region != region:
-                    continue
+            for name in await asyncio.to_thread(self._waiting.names_of, region):
                 bundle = await self._open(name)
                 while bundle is not None and bundle.identities:
                     bundle = await self._bring(exchange, bundle)
+            await asyncio.to_thread(self._waiting.leave, region)
             health.worked()
         except Exception as error:  # the lake, or the folder, in any state whatever; not a gateway
             if health.failed(str(error)):

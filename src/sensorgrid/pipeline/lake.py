@@ -86,7 +86,9 @@ class Folder:
         files = self._fs()[0]
         target = PurePosixPath(self.path(name))
         files.create_dir(str(target.parent), recursive=True)
-        fresh = f"{target.parent}/.{target.name}.{uuid4().hex}"
+        fresh = self.path(
+            f".{target.name}.{uuid4().hex}"
+        )  # at the root: folders inside hold whole files only
         with files.open_output_stream(fresh) as out:
             out.write(text.encode())
         files.move(fresh, str(target))
