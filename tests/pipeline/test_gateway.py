@@ -572,6 +572,15 @@ def test_what_an_earlier_stream_left_comes_first_and_is_not_forgotten(tmp_path: 
     assert waiting.names() == [Name("streamzz", 7, "00"), Name(WRITER, 0, "00")]
 
 
+def test_what_several_earlier_streams_left_comes_in_the_order_of_their_ticks(tmp_path: Path) -> None:
+    for writer, batch, tick in (("streamaa", 5, 30), ("streamzz", 7, 10), ("streammm", 2, 20)):
+        Waiting(str(tmp_path), writer).add(batch, [Identity("a", tick, "00", 0)])
+    waiting = Waiting(str(tmp_path), WRITER)
+    waiting.add(0, [Identity("a", 5, "00", 0)])
+
+    assert [name.writer for name in waiting.names_of("00")] == ["streamzz", "streammm", "streamaa", WRITER]
+
+
 def test_what_is_behind_is_told_by_folders_however_much_waits(tmp_path: Path) -> None:
     waiting = Waiting(str(tmp_path), WRITER)
     for batch in range(50):

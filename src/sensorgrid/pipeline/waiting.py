@@ -34,6 +34,7 @@ from sensorgrid.pipeline.tiles import Identity
 _DONE = "done.json"
 _ASIDE = "unreadable"
 _TRIES = 100
+_NO_TICK = -(1 << 62)
 _BEFORE = "before"
 _KEPT = 8
 """newest batches whose counts are kept apart, as they may be tried again"""
@@ -125,8 +126,21 @@ class Waiting(Folder):
         selector = pafs.FileSelector(self.path(region), allow_not_found=True)
         found = (info.base_name for info in self._fs()[0].get_file_info(selector))
         parts = (n.removesuffix(".json").split("-") for n in found if n.startswith(STREAM))
-        names = [Name(writer, int(batch), region) for writer, batch in parts]
-        return sorted(names, key=lambda name: (name.writer == self.writer, name))
+        names = sorted(Name(writer, int(batch), region) for writer, batch in parts)
+        first: dict[str, Name] = {}
+        for name in names:
+            first.setdefault(name.writer, name)
+        # Names of streams are random: of several, their blocks tell which was first. Ours is the last one.
+        begin = {writer: self._first_tick(name) if len(first) > 1 else 0 for writer, name in first.items()}
+        return sorted(names, key=lambda name: (name.writer == self.writer, begin[name.writer], name))
+
+    def _first_tick(self, name: Name) -> int:
+        """Of a bundle; one that cannot be read may be the oldest."""
+        with suppress(WaitingError):
+            bundle = self.read(name)
+            if bundle is not None and bundle.identities:
+                return min(identity.tick for identity in bundle.identities)
+        return _NO_TICK
 
     def leave(self, region: str) -> None:
         """Remove the folder of a region if nothing is in it."""
