@@ -1,22 +1,30 @@
 """Blocks on their way to gateways that are there, away, slow, silent, or refuse; without Spark."""
 
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.fs as pafs
 import pytest
 
 from gateways import ANSWERS, MUTE, REFUSES, SILENT, Network, network
 from sensorgrid.links.wire import fingerprint
 from sensorgrid.model.grid import Grid
 from sensorgrid.pipeline import courier as courier_module
+from sensorgrid.pipeline import jobs, stages
 from sensorgrid.pipeline.courier import Courier
-from sensorgrid.pipeline.gateway import Entrance, Gateways
+from sensorgrid.pipeline.gateway import Directory, Entrance, Exchange, Gateways, GatewaySink
+from sensorgrid.pipeline.gridding.book import Timing
 from sensorgrid.pipeline.gridding.measurements import empty
 from sensorgrid.pipeline.lake import Lake
+from sensorgrid.pipeline.settings import PipelineSettings, SinkSettings
 from sensorgrid.pipeline.tiles import Block, Identity, table_of
 from sensorgrid.pipeline.waiting import Counts, Name, Waiting
 from servers import wait_for
@@ -168,6 +176,37 @@ def test_after_a_change_of_owner_the_new_one_is_asked(brokers: Network) -> None:
     ]
 
 
+def test_a_block_whose_owner_changed_is_sent_again_even_if_another_route_learnt_first(
+    brokers: Network, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    deliver = Exchange.deliver
+
+    async def learning(self: Exchange, *args: Any) -> Any:
+        found = await deliver(self, *args)
+        await self.learn()  # for a block of another region, before this one's refusal is looked at
+        return found
+
+    with gateways_to(brokers) as gateways:
+        gateways.publish([block(1, region) for region in REGIONS])
+        brokers.owner, brokers.epoch = (lambda cell: 0), 2
+        monkeypatch.setattr(Exchange, "deliver", learning)
+
+        found = gateways.publish([block(2, region) for region in REGIONS])
+
+    assert (found.acknowledged, found.refused, found.waiting) == (4, [], [])
+
+
+def test_a_block_of_which_nothing_could_be_sent_waits(
+    brokers: Network, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Directory, "publishes", lambda *_: [])
+
+    with gateways_to(brokers) as gateways:
+        found = gateways.publish([block(1, "00")])
+
+    assert (found.acknowledged, [i.region for i in found.waiting]) == (0, ["00"])
+
+
 def test_another_grid_is_told_before_anything_is_sent(brokers: Network) -> None:
     other = Entrance(brokers.urls, patience_s=1.0, grid="another")
 
@@ -177,6 +216,26 @@ def test_another_grid_is_told_before_anything_is_sent(brokers: Network) -> None:
 
     assert [i.region for i in found.waiting] == ["00"]
     assert brokers.names() == []
+
+
+def test_later_blocks_of_a_task_do_not_pass_those_that_it_gave_back(
+    brokers: Network, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(stages, "BLOCKS_TOGETHER", 4)
+    sink, lake = GatewaySink(entrance(brokers, 1.0)), Lake(str(tmp_path / "lake")).create()
+    job = stages.Job(GRID, Timing(1.0, 10.0, 60.0), {}, lake, sink, WRITER)
+
+    def batches() -> Iterator[pa.RecordBatch]:
+        brokers.brokers[1].mood = SILENT
+        yield from (stages._row(stages.BLOCK, block(1, region).encode()) for region in REGIONS)
+        brokers.brokers[1].mood = ANSWERS
+        yield from (stages._row(stages.BLOCK, block(2, region).encode()) for region in REGIONS)
+
+    rows = [row for out in stages.write_task(batches(), job, 0, 0) for row in out.to_pylist()]
+
+    waiting = stages.unacknowledged([(row["kind"], row["payload"]) for row in rows])
+    assert {(i.tick, i.region) for i in waiting} == {(1, "01"), (1, "11"), (2, "01"), (2, "11")}
+    assert brokers.brokers[1].taken == []
 
 
 # the courier
@@ -314,6 +373,82 @@ def test_blocks_that_the_lake_has_lost_do_not_hold_up_the_rest(
     assert "does not have it" in desk.lake.letters()["reason"].to_pylist()[0]
 
 
+def test_an_outage_longer_than_the_memory_of_the_lake_is_waited_for_once(
+    brokers: Network, desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(courier_module, "MISSING_S", 2.0)
+    for batch in range(20):
+        desk.waiting.add(batch, [Identity("air_temperature", batch, "00", 0)])
+    desk.publish(20, [block(20, "00")])
+
+    with desk.courier():
+        begin = time.monotonic()
+        counts = desk.until_empty()
+
+    assert (counts.acknowledged, counts.refused) == (1, 20)
+    assert time.monotonic() - begin < 20, "not 2 s for each of them"
+
+
+@pytest.mark.parametrize("damage", ["", "{}", '{"identities": [1', "[]"])
+def test_a_bundle_that_cannot_be_read_is_made_again_from_the_lake(
+    brokers: Network, desk: Desk, damage: str
+) -> None:
+    for batch in range(3):
+        desk.publish(batch, [block(batch, "00"), block(batch, "10")])
+    file = Path(desk.waiting.root, "00", f"{WRITER}-0000000001.json")
+    file.write_text(damage)
+    assert desk.waiting.counts().waiting == 5
+
+    with desk.courier():
+        counts = desk.until_empty()
+
+    assert (counts.acknowledged, counts.refused) == (6, 0)
+    assert [n[1] for n in brokers.names() if n[2] == "00"] == [0, 1, 2]
+    assert [p.read_text() for p in Path(desk.waiting.root).glob("unreadable-*")] == [damage]
+    assert len([line for line in desk.said if "set aside, 1 blocks" in line]) == 1
+
+
+def test_a_damaged_file_of_the_lake_is_told_once_and_holds_up_no_other_region(
+    brokers: Network, desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tries, read = [], Lake._grids_in
+
+    def tried(self: Lake, paths: list[str], wanted: set[Identity]) -> Any:
+        tries.extend(wanted)
+        return read(self, paths, wanted)
+
+    monkeypatch.setattr(Lake, "_grids_in", tried)
+    desk.publish(0, [block(0, "00")])
+    (file,) = Path(desk.lake.root, "tiles").rglob("*.parquet")
+    whole = file.read_bytes()
+    file.write_bytes(b"PAR1 and no more")
+    desk.publish(1, [block(1, "01")])
+
+    with desk.courier():
+        wait_for(lambda: desk.waiting.behind() == {"00"}, "the other region")
+        wait_for(lambda: len([i for i in tries if i.region == "00"]) > 3, "several tries")
+        told = [line for line in desk.said if "courier: region 00: " in line]
+        file.write_bytes(whole)
+        counts = desk.until_empty()
+
+    assert len(told) == 1
+    assert counts.acknowledged == 2
+
+
+@pytest.mark.parametrize("damage", ["", "[]", '{"before": 3}', '{"before": [1'])
+def test_counts_that_cannot_be_read_begin_anew(tmp_path: Path, damage: str) -> None:
+    waiting = Waiting(str(tmp_path), WRITER)
+    for batch in range(2):
+        waiting.add(batch, [Identity("a", batch, "00", 0)])
+    (tmp_path / "done.json").write_text(damage)
+
+    waiting.forget_after(1)
+    assert waiting.counts().waiting == 2
+    bring(waiting, 0, "00")
+
+    assert (waiting.counts().waiting, waiting.counts().acknowledged) == (1, 1)
+
+
 def test_joined_files_of_the_lake_are_found(brokers: Network, desk: Desk) -> None:
     for batch in range(3):
         desk.publish(batch, [block(batch, "00")])
@@ -324,6 +459,44 @@ def test_joined_files_of_the_lake_are_found(brokers: Network, desk: Desk) -> Non
         counts = desk.until_empty()
 
     assert counts.acknowledged == 3
+
+
+def test_a_folder_that_cannot_be_listed_for_a_while_does_not_end_the_courier(
+    brokers: Network, desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    behind, faults = Waiting.behind, iter([OSError("stale handle")] * 3)
+
+    def listed(self: Waiting) -> frozenset[str]:
+        if threading.current_thread() is not threading.main_thread() and (fault := next(faults, None)):
+            raise fault
+        return behind(self)
+
+    monkeypatch.setattr(Waiting, "behind", listed)
+    desk.publish(0, [block(0, region) for region in REGIONS])
+
+    with desk.courier():
+        counts = desk.until_empty()
+
+    assert counts.acknowledged == 4
+    assert [line for line in desk.said if "stale handle" in line] == ["courier: stale handle; trying on"]
+
+
+def test_a_courier_that_died_ends_the_job(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(self: Waiting) -> frozenset[str]:
+        raise AssertionError("ours")
+
+    query = SimpleNamespace(isActive=True, status={"isTriggerActive": False}, stop=lambda: None)
+    monkeypatch.setattr(Waiting, "behind", broken)
+    monkeypatch.setattr(jobs, "_start", lambda *_: query)
+    sink = GatewaySink(desk.entrance)
+    job = stages.Job(GRID, Timing(1.0, 10.0, 60.0), {}, desk.lake, sink, WRITER)
+    nothing: Any = None
+
+    with desk.courier() as courier, pytest.raises(jobs.JobError, match=r"courier: found it dead .*ours"):
+        jobs._watch(
+            nothing, nothing, job, PipelineSettings(), threading.Event(), 20.0, None, print, print,
+            jobs.Outcome(), courier,
+        )  # fmt: skip
 
 
 # the list of what waits
@@ -347,9 +520,45 @@ def test_batches_that_were_not_committed_are_forgotten_with_their_counts(tmp_pat
 
     counts = waiting.counts()
     left = [(name.batch, name.region) for name in waiting.names()]
-    assert left == [(0, "00"), (0, "01"), (1, "01"), (2, "00"), (2, "01")]
+    assert left == [(0, "00"), (2, "00"), (0, "01"), (1, "01"), (2, "01")]
     assert (counts.waiting, counts.acknowledged) == (5, 1)
     assert counts.regions == {"00": 2, "01": 3}
+
+
+def test_a_checkpoint_without_its_commits_is_refused_and_what_waits_is_kept(tmp_path: Path) -> None:
+    waiting = Waiting(str(tmp_path / "waiting"), WRITER)
+    for batch in (0, 12):
+        waiting.add(batch, [Identity("a", batch, "00", 0)])
+
+    with pytest.raises(jobs.JobError, match=r"found no commits, though blocks of its batch 12 wait"):
+        jobs._forget_uncommitted(waiting, str(tmp_path / "checkpoint"))
+
+    assert waiting.counts().waiting == 2
+
+
+def test_a_first_batch_that_was_not_committed_is_forgotten(tmp_path: Path) -> None:
+    waiting = Waiting(str(tmp_path / "waiting"), WRITER)
+    waiting.add(0, [Identity("a", 0, "00", 0)])
+
+    jobs._forget_uncommitted(waiting, str(tmp_path / "checkpoint"))
+
+    assert waiting.counts().waiting == 0
+
+
+def test_a_new_checkpoint_finds_what_the_stream_before_it_left(tmp_path: Path) -> None:
+    def waiting(checkpoint: str, writer: str) -> Waiting:
+        settings = PipelineSettings(
+            lake=str(tmp_path / "lake"),
+            checkpoint=str(tmp_path / checkpoint),
+            sink=SinkSettings(kind="gateway", urls=("ws://localhost:1",)),
+        )
+        found = jobs.job_of(settings, writer).waiting
+        assert found is not None
+        return found
+
+    waiting("one", "streamone").add(3, [Identity("a", 1, "00", 0)])
+
+    assert waiting("two", "streamtwo").behind() == {"00"}
 
 
 def test_what_an_earlier_stream_left_comes_first_and_is_not_forgotten(tmp_path: Path) -> None:
@@ -361,6 +570,62 @@ def test_what_an_earlier_stream_left_comes_first_and_is_not_forgotten(tmp_path: 
     waiting.add(0, [Identity("a", 2, "00", 0)])
 
     assert waiting.names() == [Name("streamzz", 7, "00"), Name(WRITER, 0, "00")]
+
+
+def test_what_several_earlier_streams_left_comes_in_the_order_of_their_ticks(tmp_path: Path) -> None:
+    for writer, batch, tick in (("streamaa", 5, 30), ("streamzz", 7, 10), ("streammm", 2, 20)):
+        Waiting(str(tmp_path), writer).add(batch, [Identity("a", tick, "00", 0)])
+    waiting = Waiting(str(tmp_path), WRITER)
+    waiting.add(0, [Identity("a", 5, "00", 0)])
+
+    assert [name.writer for name in waiting.names_of("00")] == ["streamzz", "streammm", "streamaa", WRITER]
+
+
+def test_what_is_behind_is_told_by_folders_however_much_waits(tmp_path: Path) -> None:
+    waiting = Waiting(str(tmp_path), WRITER)
+    for batch in range(50):
+        waiting.add(batch, [Identity("a", batch, region, 0) for region in REGIONS])
+
+    looked = pafs.LocalFileSystem().get_file_info(pafs.FileSelector(str(tmp_path)))
+
+    assert waiting.behind() == set(REGIONS)
+    assert sorted(info.base_name for info in looked) == list(REGIONS)
+    assert [name.batch for name in waiting.names_of("01")] == list(range(50))
+
+
+def test_a_folder_that_a_crash_left_empty_is_removed_and_one_with_bundles_is_not(
+    brokers: Network, desk: Desk
+) -> None:
+    Path(desk.waiting.root, "01").mkdir(parents=True)
+    desk.publish(0, [block(0, "00")])
+    desk.waiting.leave("00")
+    assert desk.waiting.behind() == {"00", "01"}
+
+    with desk.courier():
+        wait_for(lambda: not desk.waiting.behind(), "no region to be behind")
+
+    assert desk.waiting.counts().acknowledged == 1
+
+
+def test_a_bundle_is_kept_though_the_folder_goes_again_and_again(tmp_path: Path) -> None:
+    waiting = Waiting(str(tmp_path), WRITER)
+    over = threading.Event()
+
+    def leaving() -> None:
+        while not over.is_set():
+            waiting.leave("00")
+
+    courier = threading.Thread(target=leaving)
+    courier.start()
+    try:
+        for batch in range(200):
+            waiting.add(batch, [Identity("a", batch, "00", 0)])
+            bundle = waiting.read(Name(WRITER, batch, "00"))
+            assert bundle is not None
+            waiting._delete(bundle.name)
+    finally:
+        over.set()
+        courier.join()
 
 
 def test_counts_of_old_batches_are_added_up(tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ from sensorgrid.cli.pipeline_views import gateway_facts
 from sensorgrid.pipeline import jobs
 from sensorgrid.pipeline.lake import STREAM, Lake
 from sensorgrid.pipeline.settings import PipelineSettings, read_settings
-from sensorgrid.pipeline.waiting import ENDING, Waiting
+from sensorgrid.pipeline.waiting import Waiting
 from servers import wait_for
 
 PROGRAM = Path(__file__).parent / "recovery_program.py"
@@ -64,7 +64,7 @@ def grid_of(folder: Path) -> Any:
 
 
 def facts_of(settings: PipelineSettings) -> dict[str, Any]:
-    counts = Waiting(settings.checkpoint_of() + ENDING, STREAM).counts()
+    counts = Waiting(settings.waiting_of(), STREAM).counts()
     return gateway_facts(Lake(settings.lake).totals(), counts)
 
 
@@ -117,7 +117,7 @@ def test_a_gateway_that_falls_silent_and_dies_holds_up_nobody_and_misses_nothing
             wait_for(lambda: len(first_ticks(brokers, "00")) >= begin + 2, "the first broker to go on", 60)
             ill.mood = ANSWERS
             ill.start()
-            waiting = Waiting(settings.checkpoint_of() + ENDING, STREAM)
+            waiting = Waiting(settings.waiting_of(), STREAM)
             wait_for(lambda: not waiting.behind(), "the courier to have caught up", 60)
             direct = ill.greeted
             begin = len(ill.taken)
@@ -156,7 +156,7 @@ def test_after_kill_9_between_lake_and_answer_every_gateway_gets_everything(tmp_
     with network(grid_of(tmp_path), 2) as brokers:
         config = configure(tmp_path, brokers)
         settings, ill = read_settings(config), brokers.brokers[1]
-        waiting = Waiting(settings.checkpoint_of() + ENDING, STREAM)
+        waiting = Waiting(settings.waiting_of(), STREAM)
         ill.mood = SILENT
 
         first = program(config, 60, die_after=3)  # dies after the batch is written, before Spark commits it

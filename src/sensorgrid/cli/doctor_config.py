@@ -115,7 +115,7 @@ def _unreachable(host: str, port: int) -> str:
 
 def _lake(settings: Any) -> Iterator[Finding]:
     from sensorgrid.pipeline.lake import Lake
-    from sensorgrid.pipeline.waiting import ENDING, Waiting
+    from sensorgrid.pipeline.waiting import Waiting
 
     lake, grid, subject = Lake(settings.lake), settings.grid.grid(), "lake"
     if "://" not in settings.lake and not Path(settings.lake).exists():
@@ -138,7 +138,7 @@ def _lake(settings: Any) -> Iterator[Finding]:
         ahead = age_s < -grid.tick
         found = f"{when}, {'ahead of this clock by' if ahead else 'ended'} {abs(age_s):,.0f} s{'' if ahead else ' ago'}"
         yield Finding("warn" if ahead else "ok", "newest tick", found, "the past, by this machine's clock")
-    counts = Waiting(settings.checkpoint_of() + ENDING, "stream").counts()
+    counts = Waiting(settings.waiting_of(), "stream").counts()
     if counts.waiting:
         regions = ", ".join(sorted(counts.regions))
         yield Finding(

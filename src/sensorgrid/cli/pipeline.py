@@ -147,12 +147,11 @@ def status_command(config: Config, place: LakePath = None, json_file: JsonFile =
     from sensorgrid.cli.output import write
     from sensorgrid.pipeline.lake import STREAM, Lake
     from sensorgrid.pipeline.settings import read_settings
-    from sensorgrid.pipeline.waiting import ENDING, Waiting
+    from sensorgrid.pipeline.waiting import Waiting
 
     settings = read_settings(config)
     lake = Lake(str(place or settings.lake)).check()
-    folder = settings.checkpoint_of() + ENDING
-    waiting = Waiting(folder, STREAM) if settings.entrance_of() and not place else None
+    waiting = Waiting(settings.waiting_of(), STREAM) if settings.entrance_of() and not place else None
     facts = pipeline_views.lake_facts(lake, settings.grid.grid(), waiting)
     if write(arguments.read_target(json_file), {"command": "pipeline status"} | facts):
         pipeline_views.show_lake(console, facts)

@@ -26,7 +26,7 @@ from sensorgrid.pipeline.lake import STREAM, Lake
 from sensorgrid.pipeline.publish import Delivery
 from sensorgrid.pipeline.stages import refusal_letters
 from sensorgrid.pipeline.tiles import Identity
-from sensorgrid.pipeline.waiting import Bundle, Name, Waiting
+from sensorgrid.pipeline.waiting import Bundle, Name, Waiting, WaitingError
 
 LOOK_S = 0.2
 """between two looks for new work"""
@@ -35,7 +35,7 @@ PATIENCE_S = 10.0
 RETRY_S = (0.2, 15.0)
 """shortest and longest pause before a gateway is tried again"""
 MISSING_S = 60.0
-"""how long the lake may lack a block, as a batch may be about to be written again"""
+"""how long the lake may lack blocks of a region, as a batch may be about to be written again"""
 SENDING_BYTES = 4 << 20
 """of values in one sending"""
 SENDINGS = 2
@@ -53,7 +53,7 @@ class Read:
 
 
 class Gateway:
-    """What is known of a gateway's health."""
+    """What is known of a gateway's health, or of something else that may be out of reach."""
 
     def __init__(self) -> None:
         self.sendings = asyncio.Semaphore(SENDINGS)
@@ -90,8 +90,13 @@ class Courier:
         self._entrance, self._say = entrance, say
         self._points = int(np.prod(Regions(grid).region_shape))
         self._gateways: dict[int, Gateway] = {}
-        self._missing: dict[Identity, float] = {}
+        self._health: dict[str, Gateway] = {}
+        """of what regions are read from"""
+        self._missing: dict[tuple[str, str], float] = {}
+        """since when the lake has lacked blocks of a stream and region"""
         self._book = asyncio.Lock()
+        self.fault = ""
+        """why it has ended although nobody asked it to; empty if it has not"""
         self._loop = asyncio.new_event_loop()
         self._work: asyncio.Task[None] | None = None
         self._thread = threading.Thread(target=self._run, name="courier", daemon=True)
@@ -103,7 +108,8 @@ class Courier:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._loop.call_soon_threadsafe(self._cancel)
+        with contextlib.suppress(RuntimeError):  # it has ended, and its loop with it
+            self._loop.call_soon_threadsafe(self._cancel)
         self._thread.join(timeout=30)
 
     def _cancel(self) -> None:
@@ -112,8 +118,12 @@ class Courier:
 
     def _run(self) -> None:
         self._work = self._loop.create_task(self._main())
-        with contextlib.suppress(asyncio.CancelledError):
+        try:
             self._loop.run_until_complete(self._work)
+        except asyncio.CancelledError:
+            pass
+        except Exception as error:  # whoever started us must know: regions would stay behind for ever
+            self.fault = f"{type(error).__name__}: {error}"
         self._loop.run_until_complete(self._loop.shutdown_default_executor())
         self._loop.close()
 
@@ -121,22 +131,32 @@ class Courier:
         exchange = Exchange(replace(self._entrance, patience_s=PATIENCE_S / 2))
         routes: dict[str, asyncio.Task[None]] = {}
         away = Gateway()  # the network as a whole: nobody to ask who owns what
+        folder = Gateway()  # the list of what waits, which may be out of reach as well
         try:
             while True:
-                names = await asyncio.to_thread(self._waiting.names)
-                regions = sorted({name.region for name in names})
-                if regions and exchange.directory is None:
-                    await self._learn(exchange, away)
-                elif regions:
-                    for region in regions:
-                        if region not in routes or routes[region].done():
-                            routes[region] = asyncio.create_task(self._serve(exchange, region))
+                await folder.ready()
+                try:
+                    await self._look(exchange, routes, away)
+                    folder.worked()
+                except (SensorGridError, OSError) as error:
+                    if folder.failed(str(error)):
+                        self._say(f"courier: {error}; trying on")
                 await asyncio.sleep(LOOK_S)
         finally:
             for task in routes.values():
                 task.cancel()
             await asyncio.gather(*routes.values(), return_exceptions=True)
             await exchange.close()
+
+    async def _look(self, exchange: Exchange, routes: dict[str, asyncio.Task[None]], away: Gateway) -> None:
+        """See to it that each region that is behind is served."""
+        regions = sorted(await asyncio.to_thread(self._waiting.behind))
+        if regions and exchange.directory is None:
+            await self._learn(exchange, away)
+            return
+        for region in regions:
+            if region not in routes or routes[region].done():
+                routes[region] = asyncio.create_task(self._serve(exchange, region))
 
     async def _learn(self, exchange: Exchange, away: Gateway) -> None:
         await away.ready()
@@ -149,16 +169,32 @@ class Courier:
 
     async def _serve(self, exchange: Exchange, region: str) -> None:
         """Bring all bundles of a region, oldest first."""
+        health = self._health.setdefault(region, Gateway())
+        await health.ready()
         try:
-            for name in await asyncio.to_thread(self._waiting.names):
-                if name.region != region:
-                    continue
-                bundle = await asyncio.to_thread(self._waiting.read, name)
+            for name in await asyncio.to_thread(self._waiting.names_of, region):
+                bundle = await self._open(name)
                 while bundle is not None and bundle.identities:
                     bundle = await self._bring(exchange, bundle)
-        except (SensorGridError, OSError) as error:  # the lake, or the folder; not a gateway
-            self._say(f"courier: region {region}: {error}; trying on")
-            await asyncio.sleep(RETRY_S[1] / 3)
+            await asyncio.to_thread(self._waiting.leave, region)
+            health.worked()
+        except Exception as error:  # the lake, or the folder, in any state whatever; not a gateway
+            if health.failed(str(error)):
+                self._say(f"courier: region {region}: {error}; trying on")
+
+    async def _open(self, name: Name) -> Bundle | None:
+        """A bundle; one that cannot be read is made again of all blocks that the lake has of its batch."""
+        try:
+            return await asyncio.to_thread(self._waiting.read, name)
+        except WaitingError as error:
+            identities = await asyncio.to_thread(
+                self._lake.identities_of, name.writer, name.batch, name.region
+            )
+            self._say(
+                f"courier: {error}; set aside, {len(identities)} blocks of its batch are brought instead"
+            )
+            async with self._book:
+                return await asyncio.to_thread(self._waiting.restore, name, identities)
 
     async def _bring(self, exchange: Exchange, bundle: Bundle) -> Bundle:
         """One sending; what is left of the bundle."""
@@ -169,7 +205,7 @@ class Courier:
         async with gateway.sendings:
             some = bundle.identities[: max(1, SENDING_BYTES // (8 * self._points))]
             parcels = await asyncio.to_thread(self._read, some, bundle.name)
-            delivery = self._given_up(some, parcels)
+            delivery = self._given_up(some, parcels, bundle.name)
             fault = await self._send(exchange, parcels, delivery)
         if fault:
             if gateway.failed(fault):
@@ -187,17 +223,18 @@ class Courier:
     async def _send(self, exchange: Exchange, parcels: Sequence[Parcel], delivery: Delivery) -> str:
         """Send blocks of one region, which nearly always have one owner; says what went wrong."""
         faults: list[str] = []
-        assert exchange.directory is not None
+        directory = exchange.directory
+        assert directory is not None
         by_owner: dict[int, list[Parcel]] = {}
         for parcel in parcels:
-            owner = exchange.directory.owner(parcel.identity)
-            if owner is None or exchange.directory.fault(parcel):
-                delivery.refused.append((parcel.identity, exchange.directory.fault(parcel)))
+            owner = directory.owner(parcel.identity)
+            if owner is None or directory.fault(parcel):
+                delivery.refused.append((parcel.identity, directory.fault(parcel)))
             else:
                 by_owner.setdefault(owner, []).append(parcel)
         for owner, mine in by_owner.items():
-            found, _, fault = await exchange.deliver(owner, mine, PATIENCE_S)
-            delivery.add(await again_if_moved(exchange, mine, found, PATIENCE_S))
+            found, _, fault = await exchange.deliver(directory, owner, mine, PATIENCE_S)
+            delivery.add(await again_if_moved(exchange, directory, mine, found, PATIENCE_S))
             faults += [fault] if fault else []
         return "; ".join(faults)
 
@@ -206,18 +243,18 @@ class Courier:
         found = self._lake.grids_of(identities, self._grid, name.writer, name.batch)
         return [Read(i, *found[i]) for i in identities if i in found]
 
-    def _given_up(self, asked: Sequence[Identity], found: Sequence[Read]) -> Delivery:
-        """What the lake lacks waits, until it has been lacking for too long."""
-        delivery, there, now = Delivery(), {read.identity for read in found}, time.monotonic()
-        for identity in asked:
-            if identity in there:
-                self._missing.pop(identity, None)
-            elif now - self._missing.setdefault(identity, now) < MISSING_S:
-                delivery.waiting.append(identity)
-            else:
-                del self._missing[identity]
-                delivery.refused.append((identity, "the lake does not have it any more"))
-        return delivery
+    def _given_up(self, asked: Sequence[Identity], found: Sequence[Read], name: Name) -> Delivery:
+        """What the lake lacks waits, until blocks of this region have been lacking for too long.
+
+        After an outage longer than the lake's memory that is one wait, and not one for each batch.
+        """
+        there, key, now = {read.identity for read in found}, (name.writer, name.region), time.monotonic()
+        lacking = [identity for identity in asked if identity not in there]
+        if not lacking:
+            self._missing.pop(key, None)
+        elif now - self._missing.setdefault(key, now) >= MISSING_S:
+            return Delivery(refused=[(i, "the lake does not have it any more") for i in lacking])
+        return Delivery(waiting=lacking)
 
     def _settle(self, bundle: Bundle, tried: Sequence[Identity], delivery: Delivery) -> Bundle:
         """Cross out what was acknowledged or refused."""

@@ -303,11 +303,13 @@ class Exchange:
         raise LinkError(f"brokers: found none that answers ({'; '.join(faults)}), expected one")
 
     async def deliver(
-        self, owner: int, parcels: Sequence[Parcel], patience_s: float
+        self, directory: Directory, owner: int, parcels: Sequence[Parcel], patience_s: float
     ) -> tuple[Delivery, list[Parcel], str]:
-        """Send blocks of one gateway in order; also gives those that wait, and why."""
-        assert self.directory is not None, "learn first"
-        directory, answers = self.directory, []
+        """Send blocks of one gateway in order; also gives those that wait, and why.
+
+        The directory is the one that named the owner; ours may be a newer one by now.
+        """
+        answers = []
         line: Line | None = None
         fault = ""
         try:
@@ -328,7 +330,9 @@ class Exchange:
         delivery, left = Delivery(), []
         told = {parcel.identity: [_result(a) for a in sent] for parcel, sent in answers}
         for parcel in parcels:
-            results = told.get(parcel.identity, [None])
+            results = told.get(parcel.identity) or [
+                None
+            ]  # of which nothing was sent, nothing was acknowledged
             if any(result is None for result in results):
                 delivery.waiting.append(parcel.identity)
                 left.append(parcel)
@@ -337,7 +341,7 @@ class Exchange:
             else:
                 delivery.acknowledged += 1
         if left and not fault:
-            fault = f"gateway {directory.urls[owner]}: {line.down if line else 'not open'}"
+            fault = f"gateway {directory.urls[owner]}: {(line and line.down) or 'not sent'}"
         return delivery, left, fault
 
     async def _line(self, url: str) -> Line:
@@ -392,19 +396,14 @@ def _result(answer: "asyncio.Future[str]") -> str | None:
 
 
 async def publish_once(
-    exchange: Exchange, parcels: Sequence[Parcel], behind: frozenset[str], patience_s: float
+    exchange: Exchange,
+    directory: Directory,
+    parcels: Sequence[Parcel],
+    behind: frozenset[str],
+    patience_s: float,
 ) -> Delivery:
     """Hand over blocks to all their gateways at once; those of gateways that are behind are given back."""
-    loop, found = asyncio.get_running_loop(), Delivery()
-    deadline = loop.time() + patience_s
-    directory = exchange.directory
-    if directory is None:
-        try:
-            async with asyncio.timeout(patience_s):
-                directory = await exchange.learn()
-        except (SensorGridError, OSError, TimeoutError):
-            found.waiting += [parcel.identity for parcel in parcels]
-            return found
+    found = Delivery()
     busy = directory.owners_of(behind)
     by_owner: dict[int, list[Parcel]] = {}
     for parcel in parcels:
@@ -415,9 +414,11 @@ async def publish_once(
             found.waiting.append(parcel.identity)
         else:
             by_owner.setdefault(owner, []).append(parcel)
-    left_s = deadline - loop.time()
     results = await asyncio.gather(
-        *(exchange.deliver(owner, _in_order(mine), left_s) for owner, mine in sorted(by_owner.items()))
+        *(
+            exchange.deliver(directory, owner, _in_order(mine), patience_s)
+            for owner, mine in sorted(by_owner.items())
+        )
     )
     for delivery, _, _ in results:
         found.add(delivery)
@@ -454,31 +455,41 @@ class Gateways:
     async def _publish(self, parcels: Sequence[Parcel], behind: frozenset[str]) -> Delivery:
         if self._exchange is None:
             self._exchange = Exchange(self._entrance)
-        found = await publish_once(self._exchange, parcels, behind, self._entrance.patience_s)
-        return await again_if_moved(self._exchange, parcels, found, self._entrance.patience_s)
+        exchange, patience_s = self._exchange, self._entrance.patience_s
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + patience_s
+        try:
+            async with asyncio.timeout(patience_s):
+                directory = exchange.directory or await exchange.learn()
+        except (SensorGridError, OSError, TimeoutError):
+            return Delivery(waiting=[parcel.identity for parcel in parcels])
+        found = await publish_once(exchange, directory, parcels, behind, deadline - loop.time())
+        return await again_if_moved(exchange, directory, parcels, found, patience_s)
 
     def _do(self, work: Coroutine[Any, Any, _T]) -> _T:
         return asyncio.run_coroutine_threadsafe(work, self._loop).result()
 
 
 async def again_if_moved(
-    exchange: Exchange, parcels: Sequence[Parcel], found: Delivery, patience_s: float
+    exchange: Exchange, before: Directory, parcels: Sequence[Parcel], found: Delivery, patience_s: float
 ) -> Delivery:
-    """Try refused ones once more where their owner has changed meanwhile: the one who refused was the wrong one."""
+    """Try refused ones once more where their owner has changed meanwhile: the one who refused was the wrong one.
+
+    `before` is the directory by which they were sent; the exchange may have learnt since, for somebody else.
+    """
     if not found.refused:
         return found
-    before = exchange.directory
     try:
         async with asyncio.timeout(patience_s):
             now = await exchange.learn()
     except (SensorGridError, OSError, TimeoutError):
         return found
     refused = dict(found.refused)
-    moved = [p for p in parcels if p.identity in refused and before and _moved(p, before, now)]
+    moved = [p for p in parcels if p.identity in refused and _moved(p, before, now)]
     if moved:
         gone = {p.identity for p in moved}
         found.refused = [(i, reason) for i, reason in found.refused if i not in gone]
-        found.add(await publish_once(exchange, moved, frozenset(), patience_s))
+        found.add(await publish_once(exchange, now, moved, frozenset(), patience_s))
     return found
 
 

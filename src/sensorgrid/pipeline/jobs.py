@@ -33,7 +33,7 @@ from sensorgrid.pipeline.plan import Plan, PlanError
 from sensorgrid.pipeline.publish import NoSink
 from sensorgrid.pipeline.settings import PipelineSettings
 from sensorgrid.pipeline.stages import Job, known_sensors, sum_up, unheard, write_outputs
-from sensorgrid.pipeline.waiting import ENDING, Waiting, committed_batch
+from sensorgrid.pipeline.waiting import Waiting, committed_batch
 
 CHECKPOINT_FORMAT = 2
 """1: the clock was Spark's `rate` source"""
@@ -98,7 +98,7 @@ def job_of(settings: PipelineSettings, writer: str, lake: Lake | None = None) ->
         lake=lake or Lake(settings.lake),
         sink=settings.sink_of(),
         writer=writer,
-        waiting=Waiting(settings.checkpoint_of() + ENDING, writer) if settings.entrance_of() else None,
+        waiting=Waiting(settings.waiting_of(), writer) if settings.entrance_of() else None,
     )
 
 
@@ -191,19 +191,17 @@ def run(
 
 
 @contextmanager
-def _only_one(checkpoint: str) -> Iterator[None]:
-    """Refuse a second run over the same checkpoint, on a file system with locks."""
-    if "://" in checkpoint:
+def _only_one(folder: str) -> Iterator[None]:
+    """Refuse a second run over the same checkpoint or list of what waits, on a file system with locks."""
+    if "://" in folder:
         yield
         return
-    Path(checkpoint).parent.mkdir(parents=True, exist_ok=True)
-    with open(f"{checkpoint}.lock", "w") as lock:
+    Path(folder).parent.mkdir(parents=True, exist_ok=True)
+    with open(f"{folder}.lock", "w") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
-            raise JobError(
-                f"checkpoint {checkpoint}: found another run that uses it, expected none"
-            ) from None
+            raise JobError(f"{folder}: found another run that uses it, expected none") from None
         yield
 
 
@@ -225,19 +223,32 @@ def _run(
         now = stream.wall_clock(session, job)
     else:
         flagged, now = feed.open(session, settings, job.grid)
-    with _courier(job, settings, say):
-        return _watch(flagged, now, job, settings, stop, seconds, feed, listen, say, outcome)
+    with _courier(job, settings, say) as courier:
+        return _watch(flagged, now, job, settings, stop, seconds, feed, listen, say, outcome, courier)
 
 
 @contextmanager
-def _courier(job: Job, settings: PipelineSettings, say: Say) -> Iterator[None]:
+def _courier(job: Job, settings: PipelineSettings, say: Say) -> Iterator[Courier | None]:
     """A courier for what gateways have not acknowledged, in earlier runs and in this one."""
     if not isinstance(job.sink, GatewaySink) or job.waiting is None:
-        yield
+        yield None
         return
-    job.waiting.forget_after(committed_batch(settings.checkpoint_of()))
-    with Courier(job.waiting, job.lake, job.grid, job.sink.entrance, say):
-        yield
+    with _only_one(job.waiting.root):
+        _forget_uncommitted(job.waiting, settings.checkpoint_of())
+        with Courier(job.waiting, job.lake, job.grid, job.sink.entrance, say) as courier:
+            yield courier
+
+
+def _forget_uncommitted(waiting: Waiting, checkpoint: str) -> None:
+    """Drop what waits of batches that Spark will try again; refuse a checkpoint that has forgotten its commits."""
+    committed = committed_batch(checkpoint)
+    later = [name.batch for name in waiting.names() if name.writer == waiting.writer and name.batch > 0]
+    if committed < 0 and later:
+        raise JobError(
+            f"checkpoint {checkpoint}: found no commits, though blocks of its batch {max(later)} wait in"
+            f" {waiting.root}; expected its commits/ folder, or a new checkpoint"
+        )
+    waiting.forget_after(committed)
 
 
 def _watch(
@@ -251,6 +262,7 @@ def _watch(
     listen: Listener,
     say: Say,
     outcome: Outcome,
+    courier: Courier | None = None,
 ) -> Outcome:
     """Start the stream and see it to its end."""
     heard = _Ears(job, outcome, listen)
@@ -260,6 +272,8 @@ def _watch(
     try:
         while not stop.is_set() and query.isActive:
             heard.turn()
+            if courier is not None and courier.fault:
+                raise JobError(f"courier: found it dead ({courier.fault}), expected it to run")
             if feed is not None and feed.turn(outcome.last):
                 break
             if seconds is not None and time.monotonic() - begin >= seconds:
@@ -451,7 +465,7 @@ def replay(
         sample = planning.sample(flagged, grid, seen) if settings.gridding.calibrate else None
         plan = planning.first_plan(grid, settings.gridding, span.first, seen.positions, sample)
     folder = Path(settings.checkpoint_of() + ".arriving")
-    for old in (settings.lake, settings.checkpoint_of(), settings.checkpoint_of() + ENDING, folder):
+    for old in (settings.lake, settings.checkpoint_of(), settings.waiting_of(), folder):
         shutil.rmtree(old, ignore_errors=True)
     feed = Replayed(folder, grid, settings.timing_of(grid), span.first, span.last, speed)
     try:

@@ -86,7 +86,9 @@ class Folder:
         files = self._fs()[0]
         target = PurePosixPath(self.path(name))
         files.create_dir(str(target.parent), recursive=True)
-        fresh = f"{target.parent}/.{target.name}.{uuid4().hex}"
+        fresh = self.path(
+            f".{target.name}.{uuid4().hex}"
+        )  # at the root: folders inside hold whole files only
         with files.open_output_stream(fresh) as out:
             out.write(text.encode())
         files.move(fresh, str(target))
@@ -243,6 +245,16 @@ class Lake(Folder):
                     found |= self._grids_in(some, wanted)
         return found
 
+    def identities_of(self, writer: str, batch: int, region: str) -> list[Identity]:
+        """What a batch wrote of a region; nothing if its files have been joined with others since."""
+        paths = sorted(path for path in self._files("tiles") if _batch_of(path, writer) == batch)
+        if not paths:
+            return []
+        table = self._dataset_of("tiles", paths).to_table(
+            filter=pc.field("region") == region, columns=list(_IDENTITY)
+        )
+        return [Identity(*row.values()) for row in table.to_pylist()]
+
     def _grids_in(self, paths: list[str], wanted: set[Identity]) -> dict[Identity, tuple[Floats, Floats]]:
         if not paths:
             return {}
@@ -287,14 +299,17 @@ class Lake(Folder):
         return self._dataset("sensors").to_table()
 
     def _dataset(self, kind: str) -> ds.Dataset:
+        paths = sorted(self._files(kind))
+        if not paths:
+            return ds.dataset(pa.table({n: pa.array([], t) for n, t in _empty(kind)}))
+        return self._dataset_of(kind, paths)
+
+    def _dataset_of(self, kind: str, paths: list[str]) -> ds.Dataset:
         files = self._fs()[0]
         partitioning = ds.partitioning(
             pa.schema([("attribute", pa.string()), ("day", pa.date32())][0 if kind == "tiles" else 1 :]),
             flavor="hive",
         )
-        paths = sorted(self._files(kind))
-        if not paths:
-            return ds.dataset(pa.table({n: pa.array([], t) for n, t in _empty(kind)}))
         return ds.dataset(
             paths, filesystem=files, format="parquet", partitioning=partitioning if kind != "sensors" else None,
             partition_base_dir=self.path(kind),

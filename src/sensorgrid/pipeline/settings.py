@@ -269,6 +269,10 @@ class PipelineSettings(FileSettings):
         """Where Spark keeps what it must not forget."""
         return self.checkpoint or self.lake.rstrip("/") + ".checkpoint"
 
+    def waiting_of(self) -> str:
+        """Where the list of grids is that gateways have not taken yet: the lake's, as their values are there."""
+        return self.lake.rstrip("/") + ".waiting"
+
 
 def _series(name: str, given: AttributeSettings | None) -> SeriesLimits:
     """Limits of one attribute; of an unknown one nothing is asked but what the file says."""

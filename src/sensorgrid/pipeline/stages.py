@@ -203,7 +203,8 @@ def write_task(
             table = table_of(fresh, job.grid)
             # Several files of one task: their number goes where the task's number has room.
             job.lake.write("tiles", table, ("attribute", "day"), job.writer, batch, task + 100_000 * part)
-            delivery.add(job.sink.publish(fresh, job.behind))
+            # What this very task has given back is behind as well: nothing later may pass it.
+            delivery.add(job.sink.publish(fresh, job.behind | {i.region for i in delivery.waiting}))
             ledger.blocks += len(fresh)
             ledger.newest = max(ledger.newest, *(b.identity.tick for b in fresh))
             part += 1
