@@ -69,6 +69,8 @@ class AsyncStream:
         self._closed = False
         self._settling: asyncio.TimerHandle | None = None
         self._last: Tick | None = None
+        self._before: int | None = None
+        """the tick before `tick`"""
 
     # -- for the consumer
 
@@ -123,10 +125,19 @@ class AsyncStream:
         if self.demand.status == "paused" and len(self._ticks) <= self._buffer // 2:
             self._sharing.pose(self.demand)
             self._pump()
-        self.tick = tick.tick
+        self._before, self.tick = self.tick, tick.tick
         self.given += 1
         self.missing_points += tick.missing
         return tick
+
+    def put_back(self) -> None:
+        """The field given last has not reached its consumer: it is the next one again."""
+        if self._last is not None and not self._closed:
+            self._ticks.appendleft(self._last)
+            self.tick = self._before
+            self.given -= 1
+            self.missing_points -= self._last.missing
+            self._last = None
 
     async def take(self, ticks: int | None = None) -> list[Field]:
         """The next `ticks` fields; all, of a query with an end."""

@@ -1,11 +1,12 @@
 """The client for everybody without an event loop: a face of the asynchronous one, which runs in a thread of its own.
 
 Nothing is decided here: every call is handed to the loop and waited for. Ctrl-C and timeouts end the waiting, not the
-connection.
+connection. Time runs out inside the loop, where nothing can happen between a tick that is taken and one that is given.
 """
 
 import asyncio
 import concurrent.futures
+import contextlib
 import os
 import ssl
 import threading
@@ -160,7 +161,7 @@ class Client:
         """End all streams and close the connection."""
         if not self._thread.stopped:
             try:
-                self._thread.run(self._client.aclose(), STOP_S)
+                self._thread.run(asyncio.wait_for(self._client.aclose(), STOP_S))
             finally:
                 self._thread.stop()
 
@@ -195,12 +196,11 @@ class Stream:
 
     def next(self, timeout_s: float | None = None) -> Field | None:
         """The next field, None after the last; `TimedOut` if it does not come in time, and can be asked again."""
-        try:
-            return self._thread.run(_next_or_none(self._stream), timeout_s)
-        except TimeoutError as error:
-            if isinstance(error, TimedOut):
-                raise
-            raise TimedOut(f"stream: found no tick within {timeout_s:g} s, expected one") from None
+        return self._thread.run(_next_or_none(self._stream, timeout_s), self._put_back)
+
+    def _put_back(self, field: Field | None) -> None:
+        if field is not None:
+            self._stream.put_back()
 
     def commit(self) -> None:
         """Say that the field given last has been processed, without asking for another one yet."""
@@ -297,11 +297,14 @@ class TimeField:
         self.close()
 
 
-async def _next_or_none(stream: AsyncStream) -> Field | None:
+async def _next_or_none(stream: AsyncStream, timeout_s: float | None) -> Field | None:
     try:
-        return await stream.__anext__()
+        async with asyncio.timeout(timeout_s):
+            return await stream.__anext__()
     except StopAsyncIteration:  # a future cannot carry it
         return None
+    except TimeoutError:
+        raise TimedOut(f"stream: found no tick within {timeout_s:g} s, expected one") from None
 
 
 class _LoopThread:
@@ -313,19 +316,25 @@ class _LoopThread:
         self._thread = threading.Thread(target=self._loop.run_forever, name="sensorgrid client", daemon=True)
         self._thread.start()
 
-    def run(self, work: Coroutine[Any, Any, T], timeout_s: float | None = None) -> T:
-        """Do something in the loop and wait for it; if the waiting ends early, so does the work."""
+    def run(self, work: Coroutine[Any, Any, T], undo: Callable[[T], None] | None = None) -> T:
+        """Do something in the loop and wait for it.
+
+        If the waiting ends early (Ctrl-C), so does the work; if it was done by then, `undo` is called in the loop with
+        what nobody will get.
+        """
         if self.stopped:
             work.close()
             raise ConnectionLost("connection: found it closed here, expected it to be open")
-        future = asyncio.run_coroutine_threadsafe(work, self._loop)
+        started: list[asyncio.Task[T]] = []
+        future = asyncio.run_coroutine_threadsafe(_noted(work, started), self._loop)
         try:
-            return future.result(timeout_s)
+            return future.result()
+        except concurrent.futures.CancelledError:
+            raise ConnectionLost("connection: found it closed here, expected it to be open") from None
         except BaseException as error:
-            if not future.done():
-                future.cancel()
-            if isinstance(error, concurrent.futures.CancelledError):
-                raise ConnectionLost("connection: found it closed here, expected it to be open") from None
+            if not (future.done() and future.exception() is error) and not self.stopped:
+                with contextlib.suppress(concurrent.futures.CancelledError):
+                    asyncio.run_coroutine_threadsafe(_abandon(started, undo), self._loop).result()
             raise
 
     def call(self, work: Callable[[], T]) -> T:
@@ -344,6 +353,22 @@ class _LoopThread:
             self._loop.call_soon_threadsafe(self._loop.stop)
             self._thread.join(STOP_S)
             self._loop.close()
+
+
+async def _noted(work: Coroutine[Any, Any, T], started: "list[asyncio.Task[T]]") -> T:
+    task = asyncio.current_task()
+    assert task is not None
+    started.append(task)
+    return await work
+
+
+async def _abandon(started: "list[asyncio.Task[T]]", undo: Callable[[T], None] | None) -> None:
+    """End work that nobody waits for any longer; it began before this, as the loop keeps the order."""
+    (task,) = started
+    task.cancel()
+    await asyncio.wait([task])
+    if undo is not None and not task.cancelled() and task.exception() is None:
+        undo(task.result())
 
 
 async def _cancel_all() -> None:
