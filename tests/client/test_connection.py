@@ -366,6 +366,26 @@ def test_closing_leaves_nothing_at_the_brokers_and_wakes_those_who_wait(tmp_path
     run(story)
 
 
+def test_a_client_that_has_given_up_still_closes_its_connections(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with Net(network(tmp_path, grid=GRID)) as net:
+            grid = await sensorgrid.aconnect(net.url(0))
+            stream = grid.stream(BOX, after=-1)
+            await until(lambda: stream.status == "running", "admission")
+            grid._give_up(sensorgrid.GridMismatch("another grid"))
+            assert grid.closed
+
+            await grid.aclose()
+
+            assert (grid.driver.peers, grid.sharing.demands) == ({}, {})
+            with pytest.raises(sensorgrid.GridMismatch, match="another grid"):
+                await anext(stream)
+            with pytest.raises(sensorgrid.ConnectionLost, match="another grid"):
+                grid.stream(BOX)
+
+    run(story)
+
+
 def test_breaking_out_of_a_stream_and_closing_it_ends_the_query(tmp_path: Path) -> None:
     async def story() -> None:
         async with Net(network(tmp_path, grid=GRID)) as net, await sensorgrid.aconnect(net.url(0)) as grid:

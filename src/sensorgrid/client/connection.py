@@ -147,6 +147,8 @@ class AsyncClient:
         self._pumping = False
         self._timer: asyncio.TimerHandle | None = None
         self._closed = ""
+        """why it can be used no longer"""
+        self._stopped = False
         self._loop = asyncio.get_running_loop()
         self.driver = Driver(
             self.session,
@@ -307,8 +309,9 @@ class AsyncClient:
 
     async def aclose(self) -> None:
         """End all streams and close the connection."""
-        if not self._closed:
-            self._closed = "closed here"
+        if not self._stopped:
+            self._stopped = True
+            self._closed = self._closed or "closed here"
             for stream in list(self._streams.values()):
                 stream.fail(lost("closed here"))
                 self.sharing.end(stream.demand)
