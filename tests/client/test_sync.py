@@ -19,6 +19,7 @@ from nets import truth
 from sensorgrid import Query
 from sensorgrid.client.assembly import Tick
 from sensorgrid.client.fields import Field
+from sensorgrid.client.sync import Stream
 
 T, W = "air_temperature", "wind_speed"
 GRID = {"attributes": [T, W]}
@@ -158,6 +159,42 @@ def test_a_stream_goes_to_a_file_and_goes_on_there(tmp_path: Path, ending: str) 
             assert data.tick.values.tolist() == [0, 1, 2, 3]
     assert list(table.columns) == ["time", "tick", "latitude", "longitude", T]
     assert len(table) == 512
+
+
+def test_progress_of_an_export_is_told_in_the_thread_of_the_caller_who_may_use_the_connection(
+    tmp_path: Path,
+) -> None:
+    told: list[object] = []
+    with NetThread(tmp_path, grid=GRID) as net, sensorgrid.connect(net.url()) as grid:
+        net.publish(3)
+
+        def begun(stream: Stream) -> None:
+            told.append((threading.get_ident(), stream.query, grid.explain(BOX).points_per_tick))
+
+        def written(field: Field, stream: Stream) -> None:
+            told.append((threading.get_ident(), int(field.tick), stream.tick))
+            if field.tick == 1:
+                stream.close()
+
+        def broken(field: Field, stream: Stream) -> None:
+            raise ZeroDivisionError
+
+        export = threading.Thread(  # a thread of its own, so that it can hang
+            target=lambda: grid.to_netcdf(
+                BOX, tmp_path / "out.nc", after=-1, on_field=written, on_stream=begun
+            ),
+            daemon=True,
+        )
+        export.start()
+        export.join(15)
+        assert not export.is_alive()
+        with pytest.raises(ZeroDivisionError):
+            grid.to_zarr(BOX, tmp_path / "out.zarr", after=-1, on_field=broken)
+        with pytest.raises(sensorgrid.SensorGridError, match="thread of its own loop"):
+            grid._thread.call(lambda: grid.explain(BOX))
+
+    assert told == [(export.ident, BOX, 512), (export.ident, 0, 0), (export.ident, 1, 1)]
+    assert sorted(path.name for path in tmp_path.iterdir() if "out" in path.name) == ["out.nc", "out.zarr"]
 
 
 def test_a_program_that_is_killed_goes_on_where_it_was(tmp_path: Path) -> None:
