@@ -13,6 +13,7 @@ from nets import Net, network, run, truth, until
 from sensorgrid import Query
 from sensorgrid.client.connection import AsyncClient
 from sensorgrid.client.fields import Field
+from sensorgrid.model.block import Slab
 from sensorgrid.model.errors import QueryError, UnknownAttributeError
 from sensorgrid.model.ids import PeerId
 from sensorgrid.overlay.events import Published
@@ -206,6 +207,27 @@ def test_a_slow_consumer_loses_nothing_and_memory_stays_bounded(tmp_path: Path) 
             assert [int(f.tick) for f in slow] == [int(f.tick) for f in quick] == list(range(12))
             assert stream.pauses >= 2
             assert (stream.doubled_points, stream.missing_points) == (0, 0)
+
+    run(story)
+
+
+def test_revisions_that_do_not_fit_are_given_before_the_end(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with Net(network(tmp_path, grid=GRID)) as net, await sensorgrid.aconnect(net.url(0)) as grid:
+            query = Query(T, BOX.bbox, start="1970-01-01T00:00:00Z", duration=5)
+            stream = grid.stream(query, errors=False, revisions=True, buffer=1)
+            await net.publish(5)
+            ticks = [int(f.tick) for f in await some(stream, 4)]
+            assembly = stream.demand.assembly
+            await until(lambda: assembly.ended, "the last tick")
+            whole = Slab((0, 32, 1), (0, 64, 1), truth(net.network.grid, 0, 90))
+            for tick in range(5):
+                assembly.add(0, tick, 1, [whole])
+            stream.update()
+
+            ticks += [int(f.tick) async for f in stream]
+
+            assert ticks == [0, 1, 2, 3, 4, 0, 1, 2, 3, 4]
 
     run(story)
 

@@ -114,6 +114,9 @@ class AsyncStream:
     async def next_tick(self) -> Tick | None:
         """The next tick as plain arrays; None after the last."""
         while not self._ticks:
+            if self.demand.assembly.revised and self._settling is None:  # there was no room for all
+                self._give_revised()
+                continue
             if self._error is not None:
                 raise self._error
             if self._closed or self._is_over:
@@ -194,7 +197,7 @@ class AsyncStream:
                 f"query for {names}: found that the network refuses it ({demand.reason}), expected to be admitted",
                 demand.reason,
             )
-        elif len(self._ticks) >= self._buffer and not self._is_over and demand.status != "paused":
+        elif len(self._ticks) >= self._buffer and not assembly.ended and demand.status != "paused":
             self.pauses += 1
             self._sharing.pause(demand)
         elif assembly.full:
@@ -212,7 +215,7 @@ class AsyncStream:
 
     @property
     def _is_over(self) -> bool:
-        return self.demand.assembly.ended and self._settling is None
+        return self.demand.assembly.ended and self._settling is None and not self.demand.assembly.revised
 
     def _give_revised(self) -> None:
         self._settling = None
