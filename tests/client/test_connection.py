@@ -13,6 +13,7 @@ from nets import Net, network, run, truth, until
 from sensorgrid import Query
 from sensorgrid.client.connection import AsyncClient
 from sensorgrid.client.fields import Field
+from sensorgrid.model.block import Slab
 from sensorgrid.model.errors import QueryError, UnknownAttributeError
 from sensorgrid.model.ids import PeerId
 from sensorgrid.overlay.events import Published
@@ -210,6 +211,27 @@ def test_a_slow_consumer_loses_nothing_and_memory_stays_bounded(tmp_path: Path) 
     run(story)
 
 
+def test_revisions_that_do_not_fit_are_given_before_the_end(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with Net(network(tmp_path, grid=GRID)) as net, await sensorgrid.aconnect(net.url(0)) as grid:
+            query = Query(T, BOX.bbox, start="1970-01-01T00:00:00Z", duration=5)
+            stream = grid.stream(query, errors=False, revisions=True, buffer=1)
+            await net.publish(5)
+            ticks = [int(f.tick) for f in await some(stream, 4)]
+            assembly = stream.demand.assembly
+            await until(lambda: assembly.ended, "the last tick")
+            whole = Slab((0, 32, 1), (0, 64, 1), truth(net.network.grid, 0, 90))
+            for tick in range(5):
+                assembly.add(0, tick, 1, [whole])
+            stream.update()
+
+            ticks += [int(f.tick) async for f in stream]
+
+            assert ticks == [0, 1, 2, 3, 4, 0, 1, 2, 3, 4]
+
+    run(story)
+
+
 def test_what_the_network_no_longer_has_comes_as_a_gap_with_its_name(tmp_path: Path) -> None:
     async def story() -> None:
         options = {"ring_ticks": 8}
@@ -362,6 +384,26 @@ def test_closing_leaves_nothing_at_the_brokers_and_wakes_those_who_wait(tmp_path
                 )
 
             await until(lambda: entries() == 0, "no entry at any broker")
+
+    run(story)
+
+
+def test_a_client_that_has_given_up_still_closes_its_connections(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with Net(network(tmp_path, grid=GRID)) as net:
+            grid = await sensorgrid.aconnect(net.url(0))
+            stream = grid.stream(BOX, after=-1)
+            await until(lambda: stream.status == "running", "admission")
+            grid._give_up(sensorgrid.GridMismatch("another grid"))
+            assert grid.closed
+
+            await grid.aclose()
+
+            assert (grid.driver.peers, grid.sharing.demands) == ({}, {})
+            with pytest.raises(sensorgrid.GridMismatch, match="another grid"):
+                await anext(stream)
+            with pytest.raises(sensorgrid.ConnectionLost, match="another grid"):
+                grid.stream(BOX)
 
     run(story)
 

@@ -80,10 +80,15 @@ class ClientWorld(World):
         self.sharing.touched.clear()
 
     def open(
-        self, query: Query, start: int | None = None, until: int | None = None, ahead_max: int = 64
+        self,
+        query: Query,
+        start: int | None = None,
+        until: int | None = None,
+        ahead_max: int = 64,
+        revisions: bool = False,
     ) -> Demand:
         first = self.ticks if start is None else start
-        demand = Demand(query, Assembly(EARTH, query, first, until, ahead_max=ahead_max))
+        demand = Demand(query, Assembly(EARTH, query, first, until, revisions, ahead_max=ahead_max))
         self.got[demand] = []
         self.sharing.pose(demand)
         self.pump()
@@ -105,12 +110,28 @@ class ClientWorld(World):
 
     def tick(self, count: int = 1) -> None:
         for _ in range(count):
-            for attribute, code in self.regions:
-                box = box_of(EARTH, code)
-                truth = truth_of(attribute, self.ticks, 0, EARTH)[box.y0 : box.y1, box.x0 : box.x1]
-                self.publish(attribute, code, self.ticks, 0, truth)
             self.ticks += 1
-            self.pass_(0.3)
+            self.revise(self.ticks - 1, 0)
+
+    def revise(self, tick: int, revision: int) -> None:
+        for attribute, code in self.regions:
+            box = box_of(EARTH, code)
+            truth = truth_of(attribute, tick, revision, EARTH)[box.y0 : box.y1, box.x0 : box.x1]
+            self.publish(attribute, code, tick, revision, truth)
+        self.pass_(0.3)
+
+    def check_revised(self, demand: Demand, revisions: dict[int, int]) -> None:
+        """These ticks are given again, with exactly their values, and no others."""
+        assembly = demand.assembly
+        at = np.ix_(assembly.y.indices, assembly.x.indices % EARTH.shape[0])
+        found: dict[int, int] = {}
+        while (tick := assembly.take_revised()) is not None:
+            found[tick.tick] = tick.revision
+            for place, name in enumerate(demand.query.attributes):
+                truth = truth_of(EARTH.attributes.index(name), tick.tick, tick.revision, EARTH)
+                assert np.array_equal(tick.values[place], truth[at])
+        assert found == revisions
+        assert assembly.doubled == 0
 
     def check(self, demand: Demand, first: int, until: int | None = None) -> None:
         """All ticks in order, with exactly their values, nothing twice."""
@@ -125,6 +146,10 @@ class ClientWorld(World):
             assert tick.missing == 0
         assert assembly.doubled == 0
         assert assembly.repeated == 0 or self.shallow
+
+    def check_ticks(self, demand: Demand, ticks: range) -> None:
+        assert [t.tick for t in self.got[demand]] == list(ticks)
+        assert demand.assembly.doubled == 0
 
     def most(self) -> int:
         return max(self.crossed.values(), default=0)
@@ -286,6 +311,81 @@ def test_a_paused_query_goes_on_from_its_next_tick() -> None:
 
     world.check(first, 0)
     world.check(second, 0)
+
+
+def test_ticks_that_are_revised_during_a_pause_are_given_again() -> None:
+    world = ClientWorld()
+    demand = world.open(EUROPE, revisions=True)
+    world.tick(4)
+    world.revise(1, 1)
+    world.check_revised(demand, {1: 1})
+    world.sharing.pause(demand)
+    world.pump()
+    world.revise(2, 1)
+    world.tick(2)
+
+    world.sharing.pose(demand)
+    world.pump()
+    world.pass_(1.0)
+    world.check_revised(demand, {2: 1})
+    world.revise(3, 2)
+
+    world.check_revised(demand, {3: 2})
+    world.check_ticks(demand, range(6))
+
+
+def test_ticks_that_are_revised_during_a_pause_are_given_again_to_one_who_shares() -> None:
+    world = ClientWorld()
+    first, second = world.open(EUROPE), world.open(Query(A, (0, 30, 80, 60)), revisions=True)
+    world.tick(4)
+    world.sharing.pause(second)
+    world.pump()
+    world.revise(2, 1)
+
+    world.sharing.pose(second)
+    world.pump()
+    world.pass_(1.0)
+    world.check_revised(second, {2: 1})
+    world.revise(3, 1)  # comes with what is shared, which begins later
+    world.tick(1)
+
+    world.check_revised(second, {3: 1})
+    world.check_ticks(second, range(5))
+    world.check_ticks(first, range(5))
+
+
+def test_ticks_before_what_is_shared_began_are_given_again_when_they_are_revised() -> None:
+    world = ClientWorld()
+    world.tick(4)
+    first = world.open(EUROPE)
+    world.tick(1)
+    second = world.open(Query(A, (0, 30, 80, 60)), start=0, revisions=True)
+    world.pass_(1.0)
+    world.tick(1)
+
+    world.revise(3, 1)
+    world.check_revised(second, {3: 1})
+    world.tick(8)
+    world.revise(10, 1)
+
+    world.check_revised(second, {10: 1})
+    world.check_ticks(second, range(14))
+    world.check_ticks(first, range(4, 14))
+    assert second.suppliers
+
+
+def test_ticks_that_are_revised_after_what_was_shared_has_ended_are_given_again() -> None:
+    world = ClientWorld()
+    first, second = world.open(EUROPE), world.open(Query(A, (0, 30, 80, 60)), revisions=True)
+    world.tick(4)
+    world.close(first)
+    world.pass_(1.0)
+
+    world.revise(2, 1)
+    world.tick(1)
+
+    world.check_revised(second, {2: 1})
+    world.check_ticks(second, range(5))
 
 
 def test_a_query_with_an_end_gives_its_ticks_and_leaves_those_who_share_alone() -> None:

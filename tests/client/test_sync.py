@@ -1,5 +1,6 @@
 """The synchronous face: the same fields, for programs without an event loop."""
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -16,6 +17,9 @@ import sensorgrid
 from net_thread import NetThread
 from nets import truth
 from sensorgrid import Query
+from sensorgrid.client.assembly import Tick
+from sensorgrid.client.fields import Field
+from sensorgrid.client.sync import Stream
 
 T, W = "air_temperature", "wind_speed"
 GRID = {"attributes": [T, W]}
@@ -62,6 +66,50 @@ def test_errors_come_out_as_they_are_and_leave_no_thread(tmp_path: Path) -> None
             stream.next(timeout_s=0.2)
         net.publish(1)
         assert stream.next(timeout_s=10).tick == 0  # type: ignore[union-attr]
+
+
+def test_time_that_runs_out_while_a_tick_is_being_given_does_not_lose_it(tmp_path: Path) -> None:
+    with NetThread(tmp_path, grid=GRID) as net, sensorgrid.connect(net.url()) as grid:
+        stream = grid.stream(BOX, after=-1)
+        label = stream._stream.field_of
+
+        def slow(tick: Tick) -> Field:
+            time.sleep(0.8)
+            return label(tick)
+
+        stream._stream.field_of = slow  # type: ignore[method-assign]
+        net.publish(2)
+        until = time.monotonic() + 10
+        while stream.waiting < 2 and time.monotonic() < until:
+            time.sleep(0.01)
+        seen: list[int] = []
+        for _ in range(2):
+            with contextlib.suppress(sensorgrid.TimedOut):
+                seen.append(int(stream.next(timeout_s=0.4).tick))  # type: ignore[union-attr]
+
+        assert seen == [0, 1]
+
+
+def test_ctrl_c_while_a_tick_is_being_given_does_not_lose_it(tmp_path: Path) -> None:
+    place = tmp_path / "place.json"
+    with NetThread(tmp_path, grid=GRID) as net, sensorgrid.connect(net.url()) as grid:
+        stream = grid.stream(BOX, after=-1, resume=place)
+        label, main = stream._stream.field_of, threading.get_ident()
+
+        def interrupted(tick: Tick) -> Field:
+            stream._stream.field_of = label  # type: ignore[method-assign]
+            signal.pthread_kill(main, signal.SIGINT)
+            time.sleep(0.3)
+            return label(tick)
+
+        stream._stream.field_of = interrupted  # type: ignore[method-assign]
+        net.publish(2)
+        with pytest.raises(KeyboardInterrupt):
+            stream.next()
+
+        assert (stream.tick, stream.waiting > 0, place.exists()) == (None, True, False)
+        assert [int(f.tick) for f in stream.take(2)] == [0, 1]
+        assert '"next": 1' in place.read_text()
 
 
 def test_latest_and_a_field_at_a_time_block_until_it_is_there(tmp_path: Path) -> None:
@@ -111,6 +159,42 @@ def test_a_stream_goes_to_a_file_and_goes_on_there(tmp_path: Path, ending: str) 
             assert data.tick.values.tolist() == [0, 1, 2, 3]
     assert list(table.columns) == ["time", "tick", "latitude", "longitude", T]
     assert len(table) == 512
+
+
+def test_progress_of_an_export_is_told_in_the_thread_of_the_caller_who_may_use_the_connection(
+    tmp_path: Path,
+) -> None:
+    told: list[object] = []
+    with NetThread(tmp_path, grid=GRID) as net, sensorgrid.connect(net.url()) as grid:
+        net.publish(3)
+
+        def begun(stream: Stream) -> None:
+            told.append((threading.get_ident(), stream.query, grid.explain(BOX).points_per_tick))
+
+        def written(field: Field, stream: Stream) -> None:
+            told.append((threading.get_ident(), int(field.tick), stream.tick))
+            if field.tick == 1:
+                stream.close()
+
+        def broken(field: Field, stream: Stream) -> None:
+            raise ZeroDivisionError
+
+        export = threading.Thread(  # a thread of its own, so that it can hang
+            target=lambda: grid.to_netcdf(
+                BOX, tmp_path / "out.nc", after=-1, on_field=written, on_stream=begun
+            ),
+            daemon=True,
+        )
+        export.start()
+        export.join(15)
+        assert not export.is_alive()
+        with pytest.raises(ZeroDivisionError):
+            grid.to_zarr(BOX, tmp_path / "out.zarr", after=-1, on_field=broken)
+        with pytest.raises(sensorgrid.SensorGridError, match="thread of its own loop"):
+            grid._thread.call(lambda: grid.explain(BOX))
+
+    assert told == [(export.ident, BOX, 512), (export.ident, 0, 0), (export.ident, 1, 1)]
+    assert sorted(path.name for path in tmp_path.iterdir() if "out" in path.name) == ["out.nc", "out.zarr"]
 
 
 def test_a_program_that_is_killed_goes_on_where_it_was(tmp_path: Path) -> None:

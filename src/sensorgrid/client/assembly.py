@@ -151,7 +151,8 @@ class Assembly:
         self.expects_repeats = False
         self._partial: dict[int, _Partial] = {}
         self._gaps: dict[tuple[int, int], _Gap] = {}
-        self._lateness = lateness if revisions else 0
+        self.lateness = lateness if revisions else 0
+        """ticks before the next one whose revisions are wanted"""
         self._given: dict[int, _Partial] = {}
         self._dirty: dict[int, None] = {}
 
@@ -171,9 +172,18 @@ class Assembly:
         return bool(self._dirty)
 
     @property
+    def since(self) -> int:
+        """The first tick of which anything still matters: revisions of those that were given and are kept."""
+        return min(self._given, default=self.next)
+
+    @property
     def points(self) -> int:
         """Of one tick, over all attributes."""
         return self.shape[0] * self.shape[1] * self.shape[2]
+
+    def keeps(self, tick: int) -> bool:
+        """Whether a tick was given, and is given again if it is revised."""
+        return tick in self._given
 
     def at(self, tick: int) -> bool:
         """Whether the query has points at a tick."""
@@ -190,7 +200,7 @@ class Assembly:
         partial = self._given[tick] if late else self._under_way(tick)
         changed = False
         for slab in slabs:
-            changed |= self._put(partial, place, revision, slab)
+            changed |= self._put(partial, place, revision, slab, self.expects_repeats or late)
         if late and changed:
             self._dirty[tick] = None
 
@@ -227,12 +237,12 @@ class Assembly:
         self.next = self._wanted_from(tick + 1)
         for key in [key for key in self._gaps if key[1] <= self.next]:
             del self._gaps[key]
-        if self._lateness:
+        if self.lateness:
             self._given[tick] = partial
-            for old in [t for t in self._given if t <= tick - self._lateness]:
+            for old in [t for t in self._given if t <= tick - self.lateness]:
                 del self._given[old]
                 self._dirty.pop(old, None)
-        return self._whole(tick, partial, copy=bool(self._lateness))
+        return self._whole(tick, partial, copy=bool(self.lateness))
 
     def take_revised(self) -> Tick | None:
         """A tick that was given before and has been revised since."""
@@ -261,7 +271,7 @@ class Assembly:
                         self._blank(tick, partial, item)
         return partial
 
-    def _put(self, partial: _Partial, place: int, revision: int, slab: Slab) -> bool:
+    def _put(self, partial: _Partial, place: int, revision: int, slab: Slab, repeats: bool) -> bool:
         rows, from_rows, n_rows = self.y.places(slab.y)
         columns, from_columns, n_columns = self.x.places(slab.x)
         if not (n_rows and n_columns):
@@ -278,8 +288,8 @@ class Assembly:
             stale = before >= mark
             if highest >= mark:
                 again = int((before == mark).sum())
-                self.repeated += again * self.expects_repeats
-                self.doubled += again * (not self.expects_repeats)
+                self.repeated += again * repeats
+                self.doubled += again * (not repeats)
                 if stale.all():
                     return False
                 values = np.where(stale, partial.values[place][to], values)

@@ -6,9 +6,10 @@ Everything here runs in the thread of one event loop; `sensorgrid.client.sync` i
 """
 
 import asyncio
+import inspect
 import os
 import ssl
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -147,6 +148,8 @@ class AsyncClient:
         self._pumping = False
         self._timer: asyncio.TimerHandle | None = None
         self._closed = ""
+        """why it can be used no longer"""
+        self._stopped = False
         self._loop = asyncio.get_running_loop()
         self.driver = Driver(
             self.session,
@@ -261,8 +264,8 @@ class AsyncClient:
         *,
         kind: str | None = None,
         ticks: int | None = None,
-        on_field: Callable[[Field, AsyncStream], None] | None = None,
-        on_stream: Callable[[AsyncStream], None] | None = None,
+        on_field: Callable[[Field, AsyncStream], Awaitable[None] | None] | None = None,
+        on_stream: Callable[[AsyncStream], Awaitable[None] | None] | None = None,
         **options: Any,
     ) -> Path:
         """Write the fields of a query to a file, tick by tick, until the query or `ticks` ends it.
@@ -278,7 +281,7 @@ class AsyncClient:
             How many; left out, until the query ends or this is cancelled, which finishes the file as well.
         on_field, on_stream
             Called with every field after it has been written, and the stream; with the stream when it begins: for
-            progress.
+            progress. What they return is awaited, if it can be.
         options
             Those of `stream`.
         """
@@ -288,7 +291,7 @@ class AsyncClient:
         with export:
             async with self.stream(query, **options) as stream:
                 if on_stream is not None:
-                    on_stream(stream)
+                    await _finished(on_stream(stream))
                 while ticks is None or export.written < ticks:
                     try:
                         field = await anext(stream)
@@ -296,7 +299,7 @@ class AsyncClient:
                         break
                     await _to_its_end(asyncio.to_thread(export.append, field))
                     if on_field is not None:
-                        on_field(field, stream)
+                        await _finished(on_field(field, stream))
                 await stream.commit()
         return export.path
 
@@ -307,8 +310,9 @@ class AsyncClient:
 
     async def aclose(self) -> None:
         """End all streams and close the connection."""
-        if not self._closed:
-            self._closed = "closed here"
+        if not self._stopped:
+            self._stopped = True
+            self._closed = self._closed or "closed here"
             for stream in list(self._streams.values()):
                 stream.fail(lost("closed here"))
                 self.sharing.end(stream.demand)
@@ -462,6 +466,11 @@ class AsyncClient:
         for stream in list(self._streams.values()):
             stream.fail(error)
         self._closed = self._closed or str(error)
+
+
+async def _finished(result: Awaitable[None] | None) -> None:
+    if inspect.isawaitable(result):
+        await result
 
 
 async def _to_its_end(work: Coroutine[Any, Any, None]) -> None:

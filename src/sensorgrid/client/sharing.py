@@ -15,7 +15,8 @@ only the rest; each demand's assembly keeps what is its own. So:
 
 A demand is admitted when all channels that serve it are; nothing is given before, as no tick is whole. If it is
 paused (its consumer is slow), interrupted, or one of its parts lags behind too far, it starts again from its next
-tick, so that nothing is lost that the network still has.
+tick, so that nothing is lost that the network still has. If it wants revisions, it starts with the ticks that it was
+given last, as they may have been revised meanwhile: a session leaves out what lies before the start of a query.
 
 There is no I/O here: events for the session come out of `events`, effects of the session go into `handle`.
 """
@@ -61,6 +62,7 @@ class Channel:
     box: Box
     limits: Limits
     attributes: tuple[str, ...]
+    begin: int
     front: int
     """no tick from here on has come yet"""
     until: int | None
@@ -116,9 +118,12 @@ class Sharing:
         demand.status, demand.due = "pending", None
         self.touched[demand] = None
         assembly = demand.assembly
-        start, until = assembly.next, assembly.until
+        start, until = assembly.since, assembly.until
         rests, suppliers = self._plan(demand)
-        turn = max([start, *(channel.front for channel in suppliers)])
+        turn = max([assembly.next, *(channel.front for channel in suppliers)])
+        for channel in suppliers:  # which bring no revisions of ticks before their own begin
+            if start < channel.begin:
+                turn = max(turn, channel.begin + assembly.lateness)
         if not suppliers or (until is not None and turn >= until):
             self._submit(demand, demand.query, start, until)
             return
@@ -132,7 +137,7 @@ class Sharing:
         for part, names in rests.items():
             where = {name: (low, high) for name, low, high in demand.query.where if name in names}
             query = Query(names, self.grid.bbox_of(part.box), limits, where=where)
-            self._submit(demand, query, turn, until, part.cells)
+            self._submit(demand, query, max(start, turn - assembly.lateness), until, part.cells)
         self._settle(demand)
 
     def pause(self, demand: Demand) -> None:
@@ -202,7 +207,7 @@ class Sharing:
         self._last += 1
         number = QueryId(self._last)
         box, limits = query.box(self.grid), query.limits(self.grid)
-        channel = Channel(number, demand, box, limits, query.attributes, start, until)
+        channel = Channel(number, demand, box, limits, query.attributes, start, start, until)
         channel.takers[demand] = start
         self.channels[number] = demand.channels[number] = channel
         self.events.append(Submitted(number, query, start, until, cells))
@@ -212,11 +217,11 @@ class Sharing:
         stop = tick + 1 if block.slabs is not None else max(block.until, tick + 1)
         channel.front = max(channel.front, stop)
         for demand, first in channel.takers.items():
-            if stop <= first:
-                continue
             if block.slabs is not None:
+                if tick < first and not (block.revision > 0 or demand.assembly.keeps(tick)):
+                    continue
                 demand.assembly.add(block.attribute, tick, block.revision, block.slabs)
-            else:
+            elif stop > first:
                 demand.assembly.add_gap(
                     block.attribute, channel.box, channel.limits, block.cell, max(tick, first), stop
                 )

@@ -69,6 +69,8 @@ class AsyncStream:
         self._closed = False
         self._settling: asyncio.TimerHandle | None = None
         self._last: Tick | None = None
+        self._before: int | None = None
+        """the tick before `tick`"""
 
     # -- for the consumer
 
@@ -112,6 +114,9 @@ class AsyncStream:
     async def next_tick(self) -> Tick | None:
         """The next tick as plain arrays; None after the last."""
         while not self._ticks:
+            if self.demand.assembly.revised and self._settling is None:  # there was no room for all
+                self._give_revised()
+                continue
             if self._error is not None:
                 raise self._error
             if self._closed or self._is_over:
@@ -123,10 +128,19 @@ class AsyncStream:
         if self.demand.status == "paused" and len(self._ticks) <= self._buffer // 2:
             self._sharing.pose(self.demand)
             self._pump()
-        self.tick = tick.tick
+        self._before, self.tick = self.tick, tick.tick
         self.given += 1
         self.missing_points += tick.missing
         return tick
+
+    def put_back(self) -> None:
+        """The field given last has not reached its consumer: it is the next one again."""
+        if self._last is not None and not self._closed:
+            self._ticks.appendleft(self._last)
+            self.tick = self._before
+            self.given -= 1
+            self.missing_points -= self._last.missing
+            self._last = None
 
     async def take(self, ticks: int | None = None) -> list[Field]:
         """The next `ticks` fields; all, of a query with an end."""
@@ -183,7 +197,7 @@ class AsyncStream:
                 f"query for {names}: found that the network refuses it ({demand.reason}), expected to be admitted",
                 demand.reason,
             )
-        elif len(self._ticks) >= self._buffer and not self._is_over and demand.status != "paused":
+        elif len(self._ticks) >= self._buffer and not assembly.ended and demand.status != "paused":
             self.pauses += 1
             self._sharing.pause(demand)
         elif assembly.full:
@@ -201,7 +215,7 @@ class AsyncStream:
 
     @property
     def _is_over(self) -> bool:
-        return self.demand.assembly.ended and self._settling is None
+        return self.demand.assembly.ended and self._settling is None and not self.demand.assembly.revised
 
     def _give_revised(self) -> None:
         self._settling = None

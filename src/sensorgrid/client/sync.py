@@ -1,12 +1,14 @@
 """The client for everybody without an event loop: a face of the asynchronous one, which runs in a thread of its own.
 
 Nothing is decided here: every call is handed to the loop and waited for. Ctrl-C and timeouts end the waiting, not the
-connection.
+connection. Time runs out inside the loop, where nothing can happen between a tick that is taken and one that is given.
 """
 
 import asyncio
 import concurrent.futures
+import contextlib
 import os
+import queue
 import ssl
 import threading
 from collections.abc import Callable, Coroutine
@@ -15,7 +17,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from sensorgrid.client.connection import BUFFER, After, AsyncClient, Urls, aconnect
-from sensorgrid.client.errors import ConnectionLost, TimedOut
+from sensorgrid.client.errors import ClientError, ConnectionLost, TimedOut
 from sensorgrid.client.explanation import Explanation
 from sensorgrid.client.exports import joined, table_of
 from sensorgrid.client.fields import Field
@@ -132,9 +134,31 @@ class Client:
         """What a query will cost before it runs."""
         return self._thread.call(lambda: self._client.explain(query, errors=errors))
 
-    def export(self, query: Query, path: str | os.PathLike[str], **options: Any) -> Path:
-        """Write the fields of a query to a file, by the end of its name; see `AsyncClient.export`."""
-        return self._thread.run(self._client.export(query, path, **options))
+    def export(
+        self,
+        query: Query,
+        path: str | os.PathLike[str],
+        *,
+        on_field: "Callable[[Field, Stream], object] | None" = None,
+        on_stream: "Callable[[Stream], object] | None" = None,
+        **options: Any,
+    ) -> Path:
+        """Write the fields of a query to a file, by the end of its name; see `AsyncClient.export`.
+
+        `on_field` and `on_stream` are called in the thread that called this, so they may use the connection.
+        """
+        errands = _Errands()
+
+        async def begun(stream: AsyncStream) -> None:
+            if on_stream is not None:
+                await errands.ask(lambda: on_stream(Stream(self._thread, stream)))
+
+        async def written(field: Field, stream: AsyncStream) -> None:
+            if on_field is not None:
+                await errands.ask(lambda: on_field(field, Stream(self._thread, stream)))
+
+        work = self._client.export(query, path, on_field=written, on_stream=begun, **options)
+        return self._thread.run(work, errands=errands)
 
     def to_netcdf(self, query: Query, path: str | os.PathLike[str], **options: Any) -> Path:
         """Write the fields of a query to a NetCDF file with an unlimited time; see `AsyncClient.export`."""
@@ -160,7 +184,7 @@ class Client:
         """End all streams and close the connection."""
         if not self._thread.stopped:
             try:
-                self._thread.run(self._client.aclose(), STOP_S)
+                self._thread.run(asyncio.wait_for(self._client.aclose(), STOP_S))
             finally:
                 self._thread.stop()
 
@@ -195,12 +219,11 @@ class Stream:
 
     def next(self, timeout_s: float | None = None) -> Field | None:
         """The next field, None after the last; `TimedOut` if it does not come in time, and can be asked again."""
-        try:
-            return self._thread.run(_next_or_none(self._stream), timeout_s)
-        except TimeoutError as error:
-            if isinstance(error, TimedOut):
-                raise
-            raise TimedOut(f"stream: found no tick within {timeout_s:g} s, expected one") from None
+        return self._thread.run(_next_or_none(self._stream, timeout_s), self._put_back)
+
+    def _put_back(self, field: Field | None) -> None:
+        if field is not None:
+            self._stream.put_back()
 
     def commit(self) -> None:
         """Say that the field given last has been processed, without asking for another one yet."""
@@ -297,11 +320,14 @@ class TimeField:
         self.close()
 
 
-async def _next_or_none(stream: AsyncStream) -> Field | None:
+async def _next_or_none(stream: AsyncStream, timeout_s: float | None) -> Field | None:
     try:
-        return await stream.__anext__()
+        async with asyncio.timeout(timeout_s):
+            return await stream.__anext__()
     except StopAsyncIteration:  # a future cannot carry it
         return None
+    except TimeoutError:
+        raise TimedOut(f"stream: found no tick within {timeout_s:g} s, expected one") from None
 
 
 class _LoopThread:
@@ -313,19 +339,35 @@ class _LoopThread:
         self._thread = threading.Thread(target=self._loop.run_forever, name="sensorgrid client", daemon=True)
         self._thread.start()
 
-    def run(self, work: Coroutine[Any, Any, T], timeout_s: float | None = None) -> T:
-        """Do something in the loop and wait for it; if the waiting ends early, so does the work."""
+    def run(
+        self,
+        work: Coroutine[Any, Any, T],
+        undo: Callable[[T], None] | None = None,
+        errands: "_Errands | None" = None,
+    ) -> T:
+        """Do something in the loop and wait for it.
+
+        If the waiting ends early (Ctrl-C), so does the work; if it was done by then, `undo` is called in the loop with
+        what nobody will get. Meanwhile, `errands` of the work are done here.
+        """
+        if threading.current_thread() is self._thread:
+            work.close()
+            raise ClientError("client: found a call from the thread of its own loop, expected another thread")
         if self.stopped:
             work.close()
             raise ConnectionLost("connection: found it closed here, expected it to be open")
-        future = asyncio.run_coroutine_threadsafe(work, self._loop)
+        started: list[asyncio.Task[T]] = []
+        future = asyncio.run_coroutine_threadsafe(_noted(work, started), self._loop)
         try:
-            return future.result(timeout_s)
+            if errands is not None:
+                errands.do_until(future)
+            return future.result()
+        except concurrent.futures.CancelledError:
+            raise ConnectionLost("connection: found it closed here, expected it to be open") from None
         except BaseException as error:
-            if not future.done():
-                future.cancel()
-            if isinstance(error, concurrent.futures.CancelledError):
-                raise ConnectionLost("connection: found it closed here, expected it to be open") from None
+            if not (future.done() and future.exception() is error) and not self.stopped:
+                with contextlib.suppress(concurrent.futures.CancelledError):
+                    asyncio.run_coroutine_threadsafe(_abandon(started, undo), self._loop).result()
             raise
 
     def call(self, work: Callable[[], T]) -> T:
@@ -344,6 +386,49 @@ class _LoopThread:
             self._loop.call_soon_threadsafe(self._loop.stop)
             self._thread.join(STOP_S)
             self._loop.close()
+
+
+class _Errands:
+    """What work in the loop wants to be done in the thread that waits for it."""
+
+    def __init__(self) -> None:
+        self._queue: queue.SimpleQueue[tuple[Callable[[], object], concurrent.futures.Future[None]] | None]
+        self._queue = queue.SimpleQueue()
+
+    async def ask(self, errand: Callable[[], object]) -> None:
+        """For the work: have it done."""
+        done: concurrent.futures.Future[None] = concurrent.futures.Future()
+        self._queue.put((errand, done))
+        await asyncio.wrap_future(done)
+
+    def do_until(self, work: "concurrent.futures.Future[Any]") -> None:
+        """For the waiting thread: do what comes, until the work is done."""
+        work.add_done_callback(lambda _: self._queue.put(None))
+        while (item := self._queue.get()) is not None:
+            errand, done = item
+            if done.set_running_or_notify_cancel():
+                try:
+                    errand()
+                except Exception as error:
+                    done.set_exception(error)
+                else:
+                    done.set_result(None)
+
+
+async def _noted(work: Coroutine[Any, Any, T], started: "list[asyncio.Task[T]]") -> T:
+    task = asyncio.current_task()
+    assert task is not None
+    started.append(task)
+    return await work
+
+
+async def _abandon(started: "list[asyncio.Task[T]]", undo: Callable[[T], None] | None) -> None:
+    """End work that nobody waits for any longer; it began before this, as the loop keeps the order."""
+    (task,) = started
+    task.cancel()
+    await asyncio.wait([task])
+    if undo is not None and not task.cancelled() and task.exception() is None:
+        undo(task.result())
 
 
 async def _cancel_all() -> None:
