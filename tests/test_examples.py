@@ -118,94 +118,6 @@ def seconds_of(line: str) -> float:
     return datetime.fromisoformat(line.split("  ")[0]).timestamp()
 
 
-# A synthetic earth: the hurricane and the forecast
-
-
-def one_storm(now_s: float) -> int:
-    """The seed of a world in which, for some minutes to come, one tropical storm is by far the strongest."""
-
-    def lead(seed: int) -> float:
-        leads = []
-        for ahead_s in range(20, 300, 40):
-            alive = Weather(seed).cyclones((now_s + ahead_s) * PACE)
-            depths = sorted((depth for *_, depth in alive), reverse=True)
-            tropical = [depth for _, latitude, depth in alive if abs(latitude) < 24]
-            leads.append(max(tropical, default=0.0) - (depths[1] if len(depths) > 1 else 0.0))
-        return min(leads)
-
-    return max(range(1, 120), key=lead)
-
-
-@pytest.fixture(scope="module")
-def weather(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, int]]:
-    """The url and the seed of a running world."""
-    folder, seed = tmp_path_factory.mktemp("weather"), one_storm(time.time())
-    options = tomllib.loads((EXAMPLES / "weather.toml").read_text())["sources"][0]["options"]
-    options |= {"seed": seed, "tick": TICK_S, "pace": PACE, "delay": 0.3, "lateness": 0}
-    env = environment(
-        "weather.toml",
-        folder,
-        free_ports(4),
-        source={"options": options},
-        grid__shape=[128, 64],
-        grid__tick=f"{TICK_S}s",
-        timing__settle="0.5s",
-        timing__lateness="0s",
-        timing__max_age=f"{3 * TICK_S}s",
-        spark__trigger="0.5s",
-    )
-    with grid_up("weather.toml", folder, env) as url:
-        yield url, seed
-
-
-def test_the_hurricane_is_found_in_the_coarse_world_and_followed_by_the_fine_box(
-    weather: tuple[str, int], tmp_path: Path
-) -> None:
-    url, seed = weather
-
-    lines = lines_of("hurricane.py", "--url", url, "--ticks", "6", "--plot", str(tmp_path / "storm.png"))
-
-    print(*lines, sep="\n")
-    found, *track = [line for line in lines if "no storm" not in line]
-    assert "found among" in found
-    assert len(track) == 6
-    assert [seconds_of(b) - seconds_of(a) for a, b in pairwise(track)] == [TICK_S] * 5
-    assert seconds_of(track[0]) == seconds_of(found)
-    for line in track:
-        storms = Weather(seed).cyclones((seconds_of(line) + TICK_S) * PACE)
-        true = max((depth, x, y) for x, y, depth in storms)[1:]
-        assert np.hypot(*np.subtract(place_of(line), true)) < 5, f"{line}, expected {true}"
-        hectopascals, speed = (float(re.search(rf"([\d.]+) {unit}", line)[1]) for unit in ("hPa", "m/s"))  # type: ignore[index]
-        assert 930 < hectopascals < 1013
-        assert 12 < speed < 70
-    moves = [np.hypot(*np.subtract(place_of(b), place_of(a))) for a, b in pairwise(track[1:])]
-    assert max(moves) < 2.5, track
-    assert track[0].endswith("new box")
-    assert (tmp_path / "storm.png").stat().st_size > 10_000
-
-
-def test_a_forecast_goes_on_exactly_where_it_was(weather: tuple[str, int], tmp_path: Path) -> None:
-    url, _ = weather
-    start = datetime.fromtimestamp(time.time() - 20).astimezone().isoformat()
-    parts, whole = tmp_path / "parts.npz", tmp_path / "whole.npz"
-
-    first = lines_of("forecast.py", "--url", url, "--ticks", "3", "--state", str(parts), "--start", start)
-    second = lines_of("forecast.py", "--url", url, "--ticks", "3", "--state", str(parts))
-    at_once = lines_of("forecast.py", "--url", url, "--ticks", "6", "--state", str(whole), "--start", start)
-
-    assert first + second == at_once
-    ticks = [int(line.split("tick ")[1].split()[0]) for line in at_once]
-    assert ticks == list(range(ticks[0], ticks[0] + 6))
-    with np.load(parts) as a, np.load(whole) as b:
-        assert sorted(a) == sorted(b)
-        assert all(np.array_equal(a[name], b[name]) for name in a)
-        assert a["local_value"].shape[0] > a["world_value"].shape[0] // 2
-        assert a["world_value"].shape == (8, 16), "the coarsest that is at most ten times as wide"
-        assert 230 < a["world_value"].min() < a["world_value"].max() < 330
-    errors = [float(text) for line in at_once[1:] for text in re.findall(r"off by ([\d.]+) K", line)]
-    assert 0 < max(errors) < 5
-
-
 @pytest.mark.parametrize("name", ["hurricane", "forecast", "urban", "storm"])
 def test_without_a_grid_an_example_says_so_in_a_line(name: str, tmp_path: Path) -> None:
     nowhere = f"ws://127.0.0.1:{free_port()}"
@@ -294,3 +206,91 @@ def test_the_storm_of_the_century_begins_over_the_rio_grande(tmp_path: Path) -> 
         longitude, latitude = place_of(lines[hour - 6])
         assert -100 < longitude < -95, lines[hour - 6]
         assert 25 < latitude < 29, lines[hour - 6]
+
+
+# A synthetic earth: the hurricane and the forecast; last, as it runs until the end of this file
+
+
+def one_storm(now_s: float) -> int:
+    """The seed of a world in which, for some minutes to come, one tropical storm is by far the strongest."""
+
+    def lead(seed: int) -> float:
+        leads = []
+        for ahead_s in range(20, 300, 40):
+            alive = Weather(seed).cyclones((now_s + ahead_s) * PACE)
+            depths = sorted((depth for *_, depth in alive), reverse=True)
+            tropical = [depth for _, latitude, depth in alive if abs(latitude) < 24]
+            leads.append(max(tropical, default=0.0) - (depths[1] if len(depths) > 1 else 0.0))
+        return min(leads)
+
+    return max(range(1, 120), key=lead)
+
+
+@pytest.fixture(scope="module")
+def weather(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, int]]:
+    """The url and the seed of a running world."""
+    folder, seed = tmp_path_factory.mktemp("weather"), one_storm(time.time())
+    options = tomllib.loads((EXAMPLES / "weather.toml").read_text())["sources"][0]["options"]
+    options |= {"seed": seed, "tick": TICK_S, "pace": PACE, "delay": 0.3, "lateness": 0}
+    env = environment(
+        "weather.toml",
+        folder,
+        free_ports(4),
+        source={"options": options},
+        grid__shape=[128, 64],
+        grid__tick=f"{TICK_S}s",
+        timing__settle="0.5s",
+        timing__lateness="0s",
+        timing__max_age=f"{3 * TICK_S}s",
+        spark__trigger="0.5s",
+    )
+    with grid_up("weather.toml", folder, env) as url:
+        yield url, seed
+
+
+def test_the_hurricane_is_found_in_the_coarse_world_and_followed_by_the_fine_box(
+    weather: tuple[str, int], tmp_path: Path
+) -> None:
+    url, seed = weather
+
+    lines = lines_of("hurricane.py", "--url", url, "--ticks", "6", "--plot", str(tmp_path / "storm.png"))
+
+    print(*lines, sep="\n")
+    found, *track = [line for line in lines if "no storm" not in line]
+    assert "found among" in found
+    assert len(track) == 6
+    assert [seconds_of(b) - seconds_of(a) for a, b in pairwise(track)] == [TICK_S] * 5
+    assert seconds_of(track[0]) == seconds_of(found)
+    for line in track:
+        storms = Weather(seed).cyclones((seconds_of(line) + TICK_S) * PACE)
+        true = max((depth, x, y) for x, y, depth in storms)[1:]
+        assert np.hypot(*np.subtract(place_of(line), true)) < 5, f"{line}, expected {true}"
+        hectopascals, speed = (float(re.search(rf"([\d.]+) {unit}", line)[1]) for unit in ("hPa", "m/s"))  # type: ignore[index]
+        assert 930 < hectopascals < 1013
+        assert 12 < speed < 70
+    moves = [np.hypot(*np.subtract(place_of(b), place_of(a))) for a, b in pairwise(track[1:])]
+    assert max(moves) < 2.5, track
+    assert track[0].endswith("new box")
+    assert (tmp_path / "storm.png").stat().st_size > 10_000
+
+
+def test_a_forecast_goes_on_exactly_where_it_was(weather: tuple[str, int], tmp_path: Path) -> None:
+    url, _ = weather
+    start = datetime.fromtimestamp(time.time() - 20).astimezone().isoformat()
+    parts, whole = tmp_path / "parts.npz", tmp_path / "whole.npz"
+
+    first = lines_of("forecast.py", "--url", url, "--ticks", "3", "--state", str(parts), "--start", start)
+    second = lines_of("forecast.py", "--url", url, "--ticks", "3", "--state", str(parts))
+    at_once = lines_of("forecast.py", "--url", url, "--ticks", "6", "--state", str(whole), "--start", start)
+
+    assert first + second == at_once
+    ticks = [int(line.split("tick ")[1].split()[0]) for line in at_once]
+    assert ticks == list(range(ticks[0], ticks[0] + 6))
+    with np.load(parts) as a, np.load(whole) as b:
+        assert sorted(a) == sorted(b)
+        assert all(np.array_equal(a[name], b[name]) for name in a)
+        assert a["local_value"].shape[0] > a["world_value"].shape[0] // 2
+        assert a["world_value"].shape == (8, 16), "the coarsest that is at most ten times as wide"
+        assert 230 < a["world_value"].min() < a["world_value"].max() < 330
+    errors = [float(text) for line in at_once[1:] for text in re.findall(r"off by ([\d.]+) K", line)]
+    assert 0 < max(errors) < 5
