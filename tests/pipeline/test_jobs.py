@@ -3,6 +3,7 @@
 import gzip
 import json
 import threading
+from dataclasses import replace
 from datetime import UTC, date, datetime
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,8 @@ from sensorgrid.pipeline.plan import PlanError
 from sensorgrid.pipeline.settings import PipelineSettings, settings_of
 from sensorgrid.pipeline.sources.synthetic_earth import Earth
 from sensorgrid.pipeline.stages import OUT, write_task
+from sensorgrid.pipeline.tiles import Identity
+from sensorgrid.pipeline.waiting import Waiting
 
 START_S = 1_700_000_100 // 300 * 300
 TICKS = 6
@@ -262,3 +265,22 @@ def test_parameters_and_halos_are_fitted_to_the_data_and_written_down(
     assert any("a fit to the data" in note for note in outcome.notes)
     assert len(set(plan.halos_of("wind")[0].width_m)) > 1
     assert {e.group for e in plan.recipes} == {"air_temperature", "wind"}
+
+
+def test_a_replay_ends_when_brokers_have_everything_or_says_what_they_lack(tmp_path: Path) -> None:
+    waiting, said = Waiting(str(tmp_path), "stream1"), list[str]()
+    waiting.add(0, [Identity("air_temperature", tick, "01", 0) for tick in range(3)])
+
+    notes = jobs.see_off(waiting, threading.Event(), said.append, patience_s=0.1)
+
+    assert notes == said == [
+        "brokers: found 3 grids that none has taken, expected none; do they run? (sensorgrid up)"
+    ]  # fmt: skip
+    (name,) = waiting.names()
+    bundle = waiting.read(name)
+    assert bundle is not None
+    brought = replace(bundle, identities=(), acknowledged=3)
+    courier = threading.Timer(0.5, lambda: waiting.settle(brought))
+    courier.start()
+    assert jobs.see_off(waiting, threading.Event(), said.append, patience_s=60) == []
+    courier.join()

@@ -165,6 +165,13 @@ def test_stations_crowd_on_land_and_have_names() -> None:
     assert ((lon >= -180) & (lon < 180)).all()
 
 
+def test_most_stations_can_be_ships_and_buoys() -> None:
+    _, lon, lat = SyntheticSettings.of({"seed": "5", "stations": "2000", "sea": "0.8"}).earth.stations()
+
+    assert len(lon) == 2000
+    assert 0.8 <= np.mean(weather.Weather(5).land(lon, lat) <= 0.5) < 0.9
+
+
 @settings(max_examples=12, deadline=None)
 @example(cuts=list(range(100_000, 1_800_000, 90_000)), splits=[20], lateness=0.0, seed=1)
 @given(
@@ -319,6 +326,8 @@ def test_worlds_that_cannot_be_are_refused() -> None:
         SyntheticSettings.of({"attributes": "air_temperature, mood"})
     with pytest.raises(EarthError, match=r"rate spike: found 0.7, expected a number in \[0, 0.5\]"):
         Rates(spike=0.7)
+    with pytest.raises(EarthError, match=r"sea: found 1\.5, expected a part of the stations, 0 to 1"):
+        Earth(sea=1.5)
     with pytest.raises(EarthError, match="stations: found 0 to 61, expected within 0 to 60"):
         WORLD.reports(START, START + 1, (0, 61))
     with pytest.raises(SyntheticOptionError, match="until: found no time, expected a time after start"):

@@ -39,6 +39,8 @@ CHECKPOINT_FORMAT = 2
 """1: the clock was Spark's `rate` source"""
 STOP_S = 30.0
 """how long a micro-batch may go on when the job is asked to stop"""
+COURIER_S = 60.0
+"""how long a job that ends by itself waits for gateways"""
 STARTS = 3
 """how often the start of a stream is tried: a Python worker has ten seconds to call back, and a busy machine
 can miss that"""
@@ -224,7 +226,23 @@ def _run(
     else:
         flagged, now = feed.open(session, settings, job.grid)
     with _courier(job, settings, say) as courier:
-        return _watch(flagged, now, job, settings, stop, seconds, feed, listen, say, outcome, courier)
+        outcome = _watch(flagged, now, job, settings, stop, seconds, feed, listen, say, outcome, courier)
+        if feed is not None and job.waiting is not None:
+            outcome.notes += see_off(job.waiting, stop, say)
+    return outcome
+
+
+def see_off(waiting: Waiting, stop: threading.Event, say: Say, patience_s: float = COURIER_S) -> list[str]:
+    """Let the courier bring what gateways have not taken yet, as nobody will later; notes of what they never took."""
+    deadline = time.monotonic() + patience_s
+    while waiting.names() and time.monotonic() < deadline and not stop.is_set():
+        stop.wait(0.2)
+    left = waiting.counts().waiting
+    if not left:
+        return []
+    note = f"brokers: found {left:,} grids that none has taken, expected none; do they run? (sensorgrid up)"
+    say(note)
+    return [note]
 
 
 @contextmanager

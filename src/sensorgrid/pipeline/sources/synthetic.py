@@ -25,6 +25,7 @@ spread      part of a tick over which reports lie; 1 is all of it (a fifth, in w
 pace        seconds of weather per second of the earth's clock (1)
 faults      a factor on the usual rates of faults (1); 0 is a perfect world
 noise       a factor on the errors of measurement (1)
+sea         part of the stations that are ships and buoys (0.1)
 ========== =========================================================================================
 
 Spark gives a Python worker ten seconds to start and call back. On a machine under load the start of a query
@@ -106,6 +107,7 @@ class SyntheticSettings:
                 delay_s=_number(given, "delay", 20, 0),
                 spread=_number(given, "spread", 0, 0) if "spread" in given else None,
                 pace=_number(given, "pace", 1, 0),
+                sea=_number(given, "sea", 0.1, 0),
                 rates=rates,
             ),
             start_ms=None if given.get("start", "now") == "now" else _time_ms("start", given["start"]),

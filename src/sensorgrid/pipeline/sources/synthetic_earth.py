@@ -150,6 +150,8 @@ class Earth:
     """how long a station is silent, stuck, or wrong about its unit"""
     noise: float = 1.0
     """a factor on the errors of measurement"""
+    sea: float = 0.1
+    """part of the stations that are ships and buoys"""
     rates: Rates = field(default_factory=Rates)
     """how often things go wrong"""
 
@@ -171,11 +173,14 @@ class Earth:
             ("noise", 0),
             ("spread", 0),
             ("pace", 0),
+            ("sea", 0),
         ):
             if getattr(self, name) is None:
                 continue
             if not (isfinite(getattr(self, name)) and getattr(self, name) >= low):
                 raise EarthError(f"{name}: found {getattr(self, name)}, expected a number >= {low}")
+        if self.sea > 1:
+            raise EarthError(f"sea: found {self.sea}, expected a part of the stations, 0 to 1")
 
     def truth(
         self, attribute: str, longitude: npt.ArrayLike, latitude: npt.ArrayLike, time_s: npt.ArrayLike
@@ -186,7 +191,7 @@ class Earth:
 
     def stations(self) -> tuple[npt.NDArray[np.str_], Floats, Floats]:
         """Names, longitudes and latitudes: crowded in parts of the land, sparse elsewhere, few at sea."""
-        lon, lat, _ = _positions(self.seed, self.station_count)
+        lon, lat, _ = _positions(self.seed, self.station_count, self.sea)
         return np.array(_names(self.station_count).to_pylist()), lon, lat
 
     def reports(self, start_s: float, end_s: float, stations: tuple[int, int] | None = None) -> pa.Table:
@@ -195,7 +200,7 @@ class Earth:
         `stations` keeps those numbered in [first, last): for a reader that is one of several.
         """
         rows = self._rows(start_s, end_s, stations)
-        lon, lat, _ = _positions(self.seed, self.station_count)
+        lon, lat, _ = _positions(self.seed, self.station_count, self.sea)
         station, attribute = rows["station"], rows["attribute"].astype(np.int32)
         x, y, impossible = _misplace(self.seed, rows, lon[station], lat[station])
         time_us = np.where(rows["fault"] == FAULTS.index("future"), FUTURE_MS, rows["event_ms"]) * 1000
@@ -308,7 +313,7 @@ class Earth:
         return rows | {"attribute": kind, "truth": truth, "value": value, "fault": fault}
 
     def _known(self, station: Ints, time_s: Floats) -> dict[str, Floats]:
-        lon, lat, land = (column[station] for column in _positions(self.seed, self.station_count))
+        lon, lat, land = (column[station] for column in _positions(self.seed, self.station_count, self.sea))
         return Weather(self.seed).truth(self.attributes, lon, lat, time_s * self.pace, land)
 
     def _noisy(self, truth: Floats, station: Ints, tick: Ints, kind: Ints) -> Floats:
@@ -387,10 +392,10 @@ def _names(count: int) -> pa.Array:
 
 
 @lru_cache(maxsize=8)
-def _positions(seed: int, count: int) -> tuple[Floats, Floats, Floats]:
+def _positions(seed: int, count: int, sea: float) -> tuple[Floats, Floats, Floats]:
     """Where the stations are, and how much that is land.
 
-    Seven of ten stand around a town, two anywhere on land, one at sea.
+    Of those on land, seven of nine stand around a town, two anywhere.
     """
     random, weather = np.random.default_rng([seed & 0x7FFFFFFF, 77]), Weather(seed)
 
@@ -407,7 +412,7 @@ def _positions(seed: int, count: int) -> tuple[Floats, Floats, Floats]:
 
     towns = 24 + count // 100
     town_lon, town_lat = somewhere(towns, wet=False)
-    urban, buoys = round(0.7 * count), round(0.1 * count)
+    urban, buoys = round(7 * (1 - sea) / 9 * count), round(sea * count)
     weight = 1 / np.arange(1, towns + 1) ** 0.7  # Zipf's law, somewhat milder
     home = random.choice(towns, urban, p=weight / weight.sum())
     lat = np.clip(town_lat[home] + random.normal(0, 2.5, urban), -89, 89)

@@ -1,0 +1,296 @@
+"""The examples, for real: grids, sensors and scripts as processes, with ticks of a few seconds instead of minutes."""
+
+import json
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import time
+import tomllib
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from datetime import datetime
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from sensorgrid.pipeline.sources.synthetic_weather import Weather
+from servers import free_port, mosquitto, needs_mosquitto, running, wait_for
+
+ROOT = Path(__file__).parents[1]
+EXAMPLES = ROOT / "examples"
+DATA = Path(os.environ.get("SENSORGRID_DATA", ROOT.parent / "shared" / "data"))
+ASOS = DATA / "asos-us-1993-03-12" / "obs.csv.gz"
+COMMAND = (sys.executable, "-m", "sensorgrid")
+DEADLINE_S = 400
+"""for anything: only a broken example reaches it"""
+TICK_S = 6
+PACE = 600
+"""seconds of weather in a second: an hour in a tick"""
+
+PLACE = r"([\d.]+)°([NS]) +([\d.]+)°([EW])"
+
+
+def free_ports(count: int) -> int:
+    """The first of some ports in a row on which nobody listens."""
+    for _ in range(100):
+        first = free_port()
+        with ExitStack() as held:
+            try:
+                for port in range(first, first + count):
+                    held.enter_context(socket.socket()).bind(("127.0.0.1", port))
+            except (OSError, OverflowError):
+                continue
+            return first
+    raise AssertionError("found no ports in a row")
+
+
+def environment(example: str, folder: Path, first_port: int, **settings: Any) -> dict[str, str]:
+    """The example's own file with other settings: those of `[[sources]]` by name, any other as the file spells it."""
+    content = tomllib.loads((EXAMPLES / example).read_text())
+    (source,) = content["sources"]
+    sources = [source | settings.pop("source", {})]
+    values = {"lake": str(folder / "lake"), "sources": sources, "network__port": first_port} | settings
+    values |= {"spark__master": "local[2]", "spark__driver_memory": "1g"}
+    texts = {key: value if isinstance(value, str) else json.dumps(value) for key, value in values.items()}
+    return os.environ | {f"SENSORGRID_{key.upper()}": text for key, text in texts.items()}
+
+
+@contextmanager
+def grid_up(example: str, folder: Path, env: dict[str, str], *arguments: str) -> Iterator[str]:
+    """`sensorgrid up` of an example; the url of its first broker. Nothing of it may be left in the end."""
+    log, status = folder / "up.log", folder / "status.json"
+    command = (*COMMAND, "up", str(EXAMPLES / example), "--status", str(status), *arguments)
+    with log.open("wb") as out:
+        up = subprocess.Popen(command, stdout=out, stderr=out, env=env)
+    try:
+
+        def url() -> str | None:
+            assert up.poll() is None, log.read_text()[-4000:]
+            found = re.search(r"connect: (ws://[\d.:]+)", log.read_text())
+            return found and found[1]
+
+        yield wait_for(url, f"brokers that listen, see {log}", DEADLINE_S)
+        members = [part["pid"] for part in json.loads(status.read_text())["parts"]]
+    finally:
+        up.send_signal(signal.SIGTERM)
+        try:
+            up.wait(150)
+        except subprocess.TimeoutExpired:
+            up.kill()
+            raise
+    assert up.returncode == 0, log.read_text()[-4000:]
+    assert members
+    wait_for(lambda: not any(map(lives, members)), f"the end of {members}", 30)
+
+
+def lives(pid: int) -> bool:
+    try:
+        return "Z" not in Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2][:3]
+    except OSError:
+        return False
+
+
+def python(name: str, *arguments: str) -> tuple[str, ...]:
+    return (sys.executable, str(EXAMPLES / name), *arguments)
+
+
+def lines_of(name: str, *arguments: str) -> list[str]:
+    """What a script prints; it must end well."""
+    done = subprocess.run(python(name, *arguments), capture_output=True, text=True, timeout=DEADLINE_S)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout.splitlines()
+
+
+def place_of(line: str) -> tuple[float, float]:
+    """Longitude and latitude that a line names first."""
+    found = re.search(PLACE, line)
+    assert found is not None, line
+    return (1 if found[4] == "E" else -1) * float(found[3]), (1 if found[2] == "N" else -1) * float(found[1])
+
+
+def seconds_of(line: str) -> float:
+    return datetime.fromisoformat(line.split("  ")[0]).timestamp()
+
+
+@pytest.mark.parametrize("name", ["hurricane", "forecast", "urban", "storm"])
+def test_without_a_grid_an_example_says_so_in_a_line(name: str, tmp_path: Path) -> None:
+    nowhere = f"ws://127.0.0.1:{free_port()}"
+
+    done = subprocess.run(
+        python(f"{name}.py", "--url", nowhere), capture_output=True, text=True, timeout=120, cwd=tmp_path
+    )
+
+    assert done.returncode == 1
+    assert done.stdout == ""
+    (line,) = done.stderr.splitlines()
+    assert line.startswith(f"{name}: network: found no broker that answers, expected one at {nowhere}")
+
+
+# A city, fed by mosquitto
+
+
+@needs_mosquitto
+def test_smoke_leaves_where_the_air_is_worst_and_goes_with_the_wind(tmp_path: Path) -> None:
+    port = free_port()
+    source = {
+        "port": port,
+        "mapping": str(EXAMPLES / "urban_mapping.toml"),
+        "landing": str(tmp_path / "landing"),
+        "client_id": "sensorgrid-urban",
+    }
+    env = environment(
+        "urban.toml",
+        tmp_path,
+        free_ports(2),
+        source=source,
+        grid__tick="4s",
+        timing__settle="1s",
+        timing__max_age="20s",
+        spark__trigger="0.5s",
+    )
+    sensors = python("urban_sensors.py", "--port", str(port), "--every", "2")
+    with (
+        mosquitto(tmp_path, port),
+        running(*sensors, log=tmp_path / "sensors.log"),
+        grid_up("urban.toml", tmp_path, env) as url,
+    ):
+        lines = lines_of("urban.py", "--url", url, "--ticks", "8")
+
+    print(*lines, sep="\n")
+    smoke = [line for line in lines if "no smoke" not in line]
+    pattern = r"at (\d+) m, (\d+) m  wind (\S+) (\S+) m/s .* around (\d+) m, (\d+) m"
+    said = np.array([re.search(pattern, line).groups() for line in smoke], float)  # type: ignore[union-attr]
+    assert len(said) == 8
+    source, wind, plume = said[:, :2], said[:, 2:4], said[:, 4:]
+    assert np.hypot(*(source - (3800, 2600)).T).max() < 1500, "the fire of urban_sensors.py"
+    drift, towards = (plume - source.cumsum(axis=0) / np.arange(1, 9)[:, None])[-1], wind.mean(axis=0)
+    downwind = drift @ towards / np.hypot(*towards)
+    assert 2 < np.hypot(*towards) < 5
+    assert downwind > 0.9 * np.hypot(*drift), (towards, drift)
+    # Released evenly over seven ticks: on average they have been under way for half of them.
+    assert downwind == pytest.approx(np.hypot(*towards) * 4 * 7 / 2, rel=0.4)
+
+
+# A storm, fed by a file
+
+
+@pytest.mark.skipif(not ASOS.exists(), reason=f"no data at {ASOS}; set SENSORGRID_DATA")
+def test_the_storm_of_the_century_begins_over_the_rio_grande(tmp_path: Path) -> None:
+    env = environment("storm.toml", tmp_path, free_ports(2), source={"path": str(ASOS)})
+    replay = (*COMMAND, "pipeline", "replay", str(EXAMPLES / "storm.toml"), "--speed", "inf")
+    with grid_up("storm.toml", tmp_path, env, "--no-pipeline") as url:
+        waiting = subprocess.Popen(python("storm.py", "--url", url), stdout=subprocess.PIPE, text=True)
+        try:
+            done = subprocess.run(replay, env=env, capture_output=True, text=True, timeout=DEADLINE_S)
+            lines = waiting.communicate(timeout=60)[0].splitlines()
+        finally:
+            waiting.kill()
+        again = lines_of("storm.py", "--url", url)
+
+    print(*lines, sep="\n")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert waiting.returncode == 0
+    assert again == lines, "brokers keep what was sent"
+    assert [line[:17] for line in lines] == [f"1993-03-12T{hour:02}:00Z" for hour in range(6, 17)]
+    pressure = {hour: float(line.split()[1]) for hour, line in zip(range(6, 17), lines, strict=True)}
+    deepest = min(pressure, key=pressure.__getitem__)
+    assert 9 <= deepest <= 13
+    assert 1000 < pressure[deepest] < 1006, "Brownsville and McAllen reported 1002 at ten"
+    for hour in range(7, 14):
+        longitude, latitude = place_of(lines[hour - 6])
+        assert -100 < longitude < -95, lines[hour - 6]
+        assert 25 < latitude < 29, lines[hour - 6]
+
+
+# A synthetic earth: the hurricane and the forecast; last, as it runs until the end of this file
+
+
+def one_storm(now_s: float) -> int:
+    """The seed of a world in which, for some minutes to come, one tropical storm is by far the strongest."""
+
+    def lead(seed: int) -> float:
+        leads = []
+        for ahead_s in range(20, 300, 40):
+            alive = Weather(seed).cyclones((now_s + ahead_s) * PACE)
+            depths = sorted((depth for *_, depth in alive), reverse=True)
+            tropical = [depth for _, latitude, depth in alive if abs(latitude) < 24]
+            leads.append(max(tropical, default=0.0) - (depths[1] if len(depths) > 1 else 0.0))
+        return min(leads)
+
+    return max(range(1, 120), key=lead)
+
+
+@pytest.fixture(scope="module")
+def weather(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, int]]:
+    """The url and the seed of a running world."""
+    folder, seed = tmp_path_factory.mktemp("weather"), one_storm(time.time())
+    options = tomllib.loads((EXAMPLES / "weather.toml").read_text())["sources"][0]["options"]
+    options |= {"seed": seed, "tick": TICK_S, "pace": PACE, "delay": 0.3, "lateness": 0}
+    env = environment(
+        "weather.toml",
+        folder,
+        free_ports(4),
+        source={"options": options},
+        grid__shape=[128, 64],
+        grid__tick=f"{TICK_S}s",
+        timing__settle="0.5s",
+        timing__lateness="0s",
+        timing__max_age=f"{3 * TICK_S}s",
+        spark__trigger="0.5s",
+    )
+    with grid_up("weather.toml", folder, env) as url:
+        yield url, seed
+
+
+def test_the_hurricane_is_found_in_the_coarse_world_and_followed_by_the_fine_box(
+    weather: tuple[str, int], tmp_path: Path
+) -> None:
+    url, seed = weather
+
+    lines = lines_of("hurricane.py", "--url", url, "--ticks", "6", "--plot", str(tmp_path / "storm.png"))
+
+    print(*lines, sep="\n")
+    found, *track = [line for line in lines if "no storm" not in line]
+    assert "found among" in found
+    assert len(track) == 6
+    assert [seconds_of(b) - seconds_of(a) for a, b in pairwise(track)] == [TICK_S] * 5
+    assert seconds_of(track[0]) == seconds_of(found)
+    for line in track:
+        storms = Weather(seed).cyclones((seconds_of(line) + TICK_S) * PACE)
+        true = max((depth, x, y) for x, y, depth in storms)[1:]
+        assert np.hypot(*np.subtract(place_of(line), true)) < 5, f"{line}, expected {true}"
+        hectopascals, speed = (float(re.search(rf"([\d.]+) {unit}", line)[1]) for unit in ("hPa", "m/s"))  # type: ignore[index]
+        assert 930 < hectopascals < 1013
+        assert 12 < speed < 70
+    moves = [np.hypot(*np.subtract(place_of(b), place_of(a))) for a, b in pairwise(track[1:])]
+    assert max(moves) < 2.5, track
+    assert track[0].endswith("new box")
+    assert (tmp_path / "storm.png").stat().st_size > 10_000
+
+
+def test_a_forecast_goes_on_exactly_where_it_was(weather: tuple[str, int], tmp_path: Path) -> None:
+    url, _ = weather
+    start = datetime.fromtimestamp(time.time() - 20).astimezone().isoformat()
+    parts, whole = tmp_path / "parts.npz", tmp_path / "whole.npz"
+
+    first = lines_of("forecast.py", "--url", url, "--ticks", "3", "--state", str(parts), "--start", start)
+    second = lines_of("forecast.py", "--url", url, "--ticks", "3", "--state", str(parts))
+    at_once = lines_of("forecast.py", "--url", url, "--ticks", "6", "--state", str(whole), "--start", start)
+
+    assert first + second == at_once
+    ticks = [int(line.split("tick ")[1].split()[0]) for line in at_once]
+    assert ticks == list(range(ticks[0], ticks[0] + 6))
+    with np.load(parts) as a, np.load(whole) as b:
+        assert sorted(a) == sorted(b)
+        assert all(np.array_equal(a[name], b[name]) for name in a)
+        assert a["local_value"].shape[0] > a["world_value"].shape[0] // 2
+        assert a["world_value"].shape == (8, 16), "the coarsest that is at most ten times as wide"
+        assert 230 < a["world_value"].min() < a["world_value"].max() < 330
+    errors = [float(text) for line in at_once[1:] for text in re.findall(r"off by ([\d.]+) K", line)]
+    assert 0 < max(errors) < 5
