@@ -43,6 +43,27 @@ def test_the_environment_wins_over_the_file(tmp_path: Path, monkeypatch: pytest.
 
 
 @pytest.mark.parametrize(
+    ("tick", "settle", "trigger"),
+    [
+        (5, 1, 1.0),
+        (600, 60, 2.0),
+        (25, 2.5, 1.25),
+        (10, 3, 1.0),
+        (30, 5, 1.25),
+        (4, 0.4, 0.4),
+        (7, 1.001, 1.001),  # nothing sensible divides both
+    ],
+)
+def test_a_batch_begins_when_a_tick_falls_due(
+    tmp_path: Path, tick: float, settle: float, trigger: float
+) -> None:
+    text = MINIMAL + f"[grid]\ntick = {tick}\n[timing]\nsettle = {settle}\n"
+    settings = read_settings(written(tmp_path, text))
+
+    assert settings.trigger_of(settings.grid.grid()) == trigger
+
+
+@pytest.mark.parametrize(
     ("text", "message"),
     [
         ("lake = ", "grid.toml: found no TOML"),

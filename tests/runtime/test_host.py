@@ -2,6 +2,8 @@
 
 import asyncio
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -13,6 +15,8 @@ from sensorgrid.links.link import LinkError
 from sensorgrid.model.ids import PeerId
 from sensorgrid.model.query import Query
 from sensorgrid.overlay.invariants import broken
+from sensorgrid.overlay.mechanisms import streams
+from sensorgrid.runtime import host as host_module
 
 EVERYWHERE = Query("air_temperature")
 COARSE = Query("air_temperature", bbox=(-90, -45, 90, 45), resolution=(1 / 2, 1 / 2, 1))
@@ -93,6 +97,39 @@ def test_a_broker_that_stops_sends_receivers_to_where_its_streams_come_from(tmp_
             await until(lambda: roamer.has(EVERYWHERE, 1), "a tick after the stop")
 
             assert (roamer.doubled, roamer.gaps) == (0, [])
+
+    run(story)
+
+
+def test_a_block_that_cannot_be_kept_while_the_lake_is_read_is_not_acknowledged(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for module in (host_module, streams):
+        monkeypatch.setattr(module, "EARLY_MAX", 2)
+
+    async def story() -> None:
+        async with Net(network(tmp_path)) as net:
+            region = net.network.regions[0]
+            host = net.hosts[region.owner]
+            supply = host.broker.state.outlets.supplies[region.attribute][region.cell]
+            await until(lambda: supply.path is not None, "the lake to be read")
+            answers: list[int] = []
+            link = SimpleNamespace(send=lambda message: answers.append(wire.decode_ack(message).tick))
+            peer: Any = SimpleNamespace(link=link)
+
+            def publish(tick: int) -> None:
+                shape = host._shapes[region.attribute, region.cell]
+                block = wire.Publish(region.attribute, region.cell, tick, 0, region.epoch, shape)
+                host._publish(peer, wire.encode_publish(block, np.zeros(shape, np.float32)))
+
+            path, supply.path = supply.path, None
+            for tick in range(3):
+                publish(tick)
+            kept = [event.tick for event in supply.early]
+            supply.path = path
+            publish(2)
+
+            assert (kept, answers) == ([0, 1], [0, 1, 2])
 
     run(story)
 

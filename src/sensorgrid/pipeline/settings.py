@@ -4,6 +4,7 @@
 down. Secrets stand in the environment only: the file names the variable. Relative paths are relative to the file.
 """
 
+import math
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -31,6 +32,9 @@ from sensorgrid.pipeline.gridding.kernels import DEFAULT, KERNELS
 from sensorgrid.pipeline.gridding.series import SeriesLimits
 from sensorgrid.pipeline.publish import LoopbackSink, NoSink, Sink
 from sensorgrid.pipeline.quality import Limits
+
+TRIGGER_MS = (500, 2000)
+"""shortest and longest time between micro-batches that is chosen by itself"""
 
 
 class TimingSettings(Strict):
@@ -224,11 +228,17 @@ class PipelineSettings(FileSettings):
         )
 
     def trigger_of(self, grid: Grid) -> float:
-        """Seconds between two micro-batches. Spark counts them from 1970 on, as ticks are: with a whole part of
-        `settle`, one begins just when a tick falls due."""
+        """Seconds between two micro-batches. Spark counts them from 1970 on, as ticks are: with a whole part of both
+        `settle` and the tick, one begins just when a tick falls due. The longest such part is taken, or any if all
+        of them are too short."""
         if self.spark.trigger is not None:
             return self.spark.trigger
-        return min(2.0, self.timing_of(grid).settle_s or 1.0)
+        settle_s = self.timing_of(grid).settle_s or 1.0
+        whole = math.gcd(
+            round(settle_s * 1e3), round(grid.tick * 1e3)
+        )  # Spark knows no less than milliseconds
+        parts = (ms for ms in range(min(TRIGGER_MS[1], whole), TRIGGER_MS[0] - 1, -1) if whole % ms == 0)
+        return next(parts, min(TRIGGER_MS[1], 1e3 * settle_s)) / 1e3
 
     def limits(self) -> Limits:
         """Limits for single measurements."""

@@ -21,6 +21,7 @@ from sensorgrid.model.ids import BROKERS_MAX, PeerId, is_broker
 from sensorgrid.overlay.broker import Broker
 from sensorgrid.overlay.events import Effect, Published, Recall, Recalled, Stopping
 from sensorgrid.overlay.geography import box_of, view_of
+from sensorgrid.overlay.mechanisms.streams import EARLY_MAX
 from sensorgrid.overlay.policies.interface import Never, Policy
 from sensorgrid.overlay.policies.ours import Ours
 from sensorgrid.overlay.policies.paper import Paper
@@ -253,6 +254,8 @@ class Host:
             )
         elif self.stopping or self.driver.failed.done():
             return  # not taken: somebody else, or this broker after its start, will be asked again
+        elif self._is_full(block):
+            return  # the broker would drop it; without an answer it is brought again
         else:
             self.published += 1
             self.driver.feed(
@@ -271,6 +274,11 @@ class Host:
                 peer.close(1013, "reads too slowly")
             else:
                 peer.link.send(message)
+
+    def _is_full(self, block: wire.Publish) -> bool:
+        """Whether the lake is being read for a region, and all that can be kept until then has come."""
+        supply = self.broker.state.outlets.supplies.get(block.attribute, {}).get(block.cell)
+        return supply is not None and supply.path is None and len(supply.early) >= EARLY_MAX
 
     def _publisher_gone(self, peer: Peer) -> None:
         self._publishers.pop(peer, None)
