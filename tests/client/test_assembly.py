@@ -163,9 +163,8 @@ def test_gaps_are_counted_and_named_and_data_replace_them(
             assembly.add_gap(attribute, box, limits, cell, 0, 8)
         else:
             assembly.add(attribute, tick, 0, block(grid, query, attribute, cell, tick))
-        if (
-            when > 2
-        ):  # and not 2, to which 1 + random() may be rounded; all gaps have been heard of, and what replaces them has come
+        # Not 2, to which 1 + random() may be rounded: all gaps have been heard of, and what replaces them has come.
+        if when > 2:
             got += drain(assembly)
     got += drain(assembly)
 
