@@ -323,3 +323,19 @@ def test_what_is_more_than_was_asked_for_is_left_out(wanted: Box) -> None:
 
     (tick,) = drain(assembly)
     assert np.array_equal(tick.values[0], whole.values[wanted.y0 : wanted.y1, wanted.x0 : wanted.x1])
+
+
+@pytest.mark.parametrize("revision", [32_765, 32_766, 1 << 31])
+def test_a_revision_beyond_all_measure_is_the_highest_there_is(revision: int) -> None:
+    query = Query(A)
+    assembly = Assembly(EARTH, query, 0, revisions=True)
+    assembly.add(0, 0, 1, block(EARTH, query, 0, 1, 0, 1))
+    drain(assembly)
+
+    assembly.add(0, 0, revision, block(EARTH, query, 0, 1, 0, 2))
+    assembly.add(0, 0, revision + 1, block(EARTH, query, 0, 1, 0, 3))
+
+    tick = assembly.take_revised()
+    assert tick is not None
+    assert tick.revision == 32_765
+    assert np.array_equal(tick.values, expected(assembly, 0, 2))

@@ -4,7 +4,9 @@ import asyncio
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
+import msgspec
 import numpy as np
 import pytest
 
@@ -13,6 +15,8 @@ from nets import Net, network, run, truth, until
 from sensorgrid import Query
 from sensorgrid.client.connection import AsyncClient
 from sensorgrid.client.fields import Field
+from sensorgrid.links import wire
+from sensorgrid.links.driver import Peer, greet
 from sensorgrid.model.block import Slab
 from sensorgrid.model.errors import QueryError, UnknownAttributeError
 from sensorgrid.model.ids import PeerId
@@ -421,5 +425,46 @@ def test_breaking_out_of_a_stream_and_closing_it_ends_the_query(tmp_path: Path) 
             assert grid.sharing.demands == {}
             assert grid._streams == {}
             assert PeerId(0) in grid.brokers
+
+    run(story)
+
+
+def test_streams_that_have_ended_are_forgotten_whatever_else_happens(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with Net(network(tmp_path, grid=GRID)) as net, await sensorgrid.aconnect(net.url(0)) as grid:
+            ends, slow = grid.stream(BOX), grid.stream(BOX)
+            over = grid.stream(Query(T, start="1970-01-01T00:00:00Z", duration=3), after=5)
+            slow.update = lambda: grid.sharing.pause(slow.demand)  # type: ignore[method-assign]
+            grid.sharing.touched[slow.demand] = None
+
+            ends.close()
+
+            assert [f async for f in over] == []
+            assert list(grid._streams.values()) == [slow]
+
+    run(story)
+
+
+def test_a_broker_whose_grid_is_not_understood_is_left_for_the_next_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def story() -> None:
+        async with Net(network(tmp_path, grid=GRID)) as net:
+            greeted: list[Peer] = []
+
+            async def strange(url: str, *args: Any, **options: Any) -> tuple[wire.Welcome, Peer]:
+                welcome, peer = await greet(url, *args, **options)
+                greeted.append(peer)
+                if url == net.url(0):
+                    welcome = msgspec.structs.replace(welcome, grid=welcome.grid | {"colour": "red"})
+                return welcome, peer
+
+            monkeypatch.setattr("sensorgrid.client.connection.greet", strange)
+            async with await sensorgrid.aconnect([net.url(0), net.url(1)]) as grid:
+                assert grid.url == net.url(1)
+                await until(lambda: greeted[0].gone is not None, "the end of the first connection")
+            with pytest.raises(sensorgrid.NotConnected, match=r"grid: found .*colour"):
+                await sensorgrid.aconnect(net.url(0))
+            await until(lambda: greeted[-1].gone is not None, "the end of the connection")
 
     run(story)

@@ -1,7 +1,9 @@
 """Files that grow by a tick at a time, whole or marked, and go on where they ended."""
 
+import os
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -10,7 +12,7 @@ import xarray as xr
 import sensorgrid
 from sensorgrid import Query
 from sensorgrid.client.assembly import Assembly, Tick
-from sensorgrid.client.exports import joined, kind_of, open_export, table_of
+from sensorgrid.client.exports import Export, joined, kind_of, open_export, table_of
 from sensorgrid.client.fields import Field, Labels, with_errors
 from sensorgrid.configuration.network import with_errors as carried
 from sensorgrid.model.grid import Grid
@@ -171,6 +173,93 @@ def test_rubbish_is_not_continued(tmp_path: Path, ending: str) -> None:
         open_export(path, None, ASK, GRID)
 
     assert path.read_text() == "rubbish"
+
+
+@pytest.mark.parametrize("step", ["mkdir", "replace", "rmtree"])
+def test_a_death_between_two_steps_of_parquet_leaves_what_can_be_continued(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str
+) -> None:
+    path = tmp_path / "out.parquet"
+    with open_export(path, None, ASK, GRID) as export:
+        export.append(field(0))
+    replace = os.replace
+
+    def dies(source: Path, target: Path | None = None, **options: Any) -> None:
+        if step == "replace" and target != path:
+            replace(source, target)  # type: ignore[arg-type]
+        else:
+            raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        if step == "mkdir":  # the folder is there, the file is not in it yet
+            patch.setattr("os.replace", dies)
+            with pytest.raises(KeyboardInterrupt):
+                open_export(path, None, ASK, GRID)
+        else:
+            export = open_export(path, None, ASK, GRID)
+            patch.setattr("os.replace" if step == "replace" else "shutil.rmtree", dies)
+            with pytest.raises(KeyboardInterrupt):
+                export.close()
+
+    with open_export(path, None, ASK, GRID) as export:
+        assert export.next == 1
+        export.append(field(1))
+
+    check(path, [0, 1])
+    assert [p.name for p in tmp_path.iterdir()] == [path.name]
+
+
+@pytest.mark.parametrize("ending", KINDS)
+def test_a_tick_that_cannot_be_written_leaves_a_part_that_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ending: str
+) -> None:
+    path = tmp_path / f"out{ending}"
+    export = open_export(path, None, ASK, GRID)
+    export.append(field(0))
+
+    with monkeypatch.context() as patch:
+        no_room(patch, export, ending)
+        with pytest.raises(sensorgrid.ExportError, match="No space left"), export:
+            export.append(field(1))
+    assert not path.exists()
+    assert export.part.exists()
+
+    with open_export(path, None, ASK, GRID) as export:
+        assert export.next == 1
+    check(path, [0])
+    with open_export(path, None, ASK, GRID) as export:
+        export.append(field(1))
+    data = check(path, [0, 1])
+    assert data.sizes["time"] == 2
+    assert [p.name for p in tmp_path.iterdir()] == [path.name]
+
+
+def no_room(patch: pytest.MonkeyPatch, export: Export, ending: str) -> None:
+    """The disk is full in the middle of the next tick."""
+    full = OSError(28, "No space left on device")
+
+    def fails(*args: Any) -> None:
+        raise full
+
+    writer: Any = export._writer
+    if ending == ".parquet":
+        patch.setattr("os.fsync", fails)
+        return
+
+    class Half:
+        """Takes all but the tick's number."""
+
+        def __init__(self, real: Any) -> None:
+            self.real = real
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(self.real, name)
+
+        def __getitem__(self, name: str) -> Any:
+            return fails() if name == "tick" else self.real[name]
+
+    name = "file" if ending == ".nc" else "group"
+    patch.setattr(writer, name, Half(getattr(writer, name)))
 
 
 def test_nothing_written_leaves_nothing(tmp_path: Path) -> None:

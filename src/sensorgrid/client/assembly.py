@@ -25,6 +25,8 @@ from sensorgrid.model.resolution import strides_of
 
 MISSING, GAP = 0, 1
 """what `seen` holds of a point; data of revision r are r + 2"""
+REVISION_MAX = np.iinfo(np.int16).max - 2
+"""that `seen` can hold; later ones of a tick count as this one"""
 PLACES_MAX = 65_536
 """progressions whose places are remembered"""
 
@@ -194,6 +196,7 @@ class Assembly:
         place = self._of.get(attribute)
         if place is None or not self.at(tick) or (self.until is not None and tick >= self.until):
             return
+        revision = min(revision, REVISION_MAX)
         late = tick < self.next
         if late and tick not in self._given:
             return

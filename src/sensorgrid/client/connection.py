@@ -93,10 +93,13 @@ async def aconnect(
     for address in urls:
         try:
             welcome, peer = await greet(address, hello, tls=context, timeout_s=timeout_s)
+            try:
+                return AsyncClient(address, welcome, peer, hello, context, roams)
+            except BaseException:  # it told of a grid that nobody here knows
+                peer.close()
+                raise
         except (SensorGridError, OSError, ValueError) as error:
             faults.append(f"{address}: {error}")
-            continue
-        return AsyncClient(address, welcome, peer, hello, context, roams)
     raise NotConnected(f"network: found no broker that answers, expected one at {'; '.join(faults)}")
 
 
@@ -370,8 +373,8 @@ class AsyncClient:
         demand = Demand(full, assembly)
         labels = Labels(self.carried, full, assembly, query.attributes)
         stream = AsyncStream(self.sharing, self._pump, query, demand, labels, buffer, onto, file)
-        self._streams[demand] = stream
         if not assembly.ended:
+            self._streams[demand] = stream
             self.sharing.pose(demand)
         self._pump()
         return stream
@@ -438,7 +441,7 @@ class AsyncClient:
                 stream = self._streams.get(demand)
                 if stream is not None:
                     stream.update()
-                if demand not in sharing.demands and not sharing.events:
+                if demand not in sharing.demands:
                     self._streams.pop(demand, None)
         self._arm()
 

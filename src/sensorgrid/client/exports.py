@@ -1,14 +1,16 @@
 """Streams to files: NetCDF, Zarr and Parquet, one tick after the other, and tables of pandas.
 
 While a file is being written it is called ``NAME.part``; it gets its own name when the stream ends, however it
-ends, short of the death of the program. So what has its own name is whole. Opening an export again goes on after the
-last tick that was written, without a repeat, also from a ``.part`` that a death left behind. A file belongs to one
-query on one grid, and is refused for any other; the query's time does not matter.
+ends, short of the death of the program or a tick that could not be written, as on a full disk. So what has its own
+name is whole. Opening an export again goes on after the last tick that was written, without a repeat, also from a
+``.part`` that a death left behind. A file belongs to one query on one grid, and is refused for any other; the
+query's time does not matter.
 
 A tick is written so that it counts only when all of it is there: its number is written last (Zarr, NetCDF), or its
 file appears in one step (Parquet).
 """
 
+import contextlib
 import json
 import os
 import shutil
@@ -20,7 +22,7 @@ from typing import TYPE_CHECKING, Any, Protocol, Self
 import numpy as np
 import xarray as xr
 
-from sensorgrid.client.errors import ExportError, GridMismatch, QueryMismatch
+from sensorgrid.client.errors import ExportError, GridMismatch, QueryMismatch, ResumeError
 from sensorgrid.client.fields import Field
 from sensorgrid.client.resume import query_to, write_whole
 from sensorgrid.links.wire import fingerprint
@@ -135,6 +137,9 @@ class _Writer(Protocol):
     def finish(self, target: Path) -> None:
         """Give it its own name."""
 
+    def leave(self) -> None:
+        """Leave it as it is, to be continued."""
+
 
 class Export:
     """A file that grows by a tick at a time. Use it in a ``with``; leaving it finishes the file."""
@@ -157,6 +162,10 @@ class Export:
             _need(name)
         self._kind = kind
         self._writer: _Writer | None = None
+        self._half = False
+        """a tick was not written to its end"""
+        if kind == "parquet":
+            _tidy_parquet(path, self.part)
         if self.part.exists() and path.exists():
             raise ExportError(
                 f"{path}: found {self.part.name} beside it, which is newer and not finished, expected one of them"
@@ -172,21 +181,29 @@ class Export:
     def append(self, field: Field) -> None:
         """Write one tick."""
         data = dataset_of(field)
+        before, self._half = self._half, True
         try:
             if self._writer is None:
                 self._writer = _WRITERS[self._kind](self.part, self.owner, data)
             self._writer.append(data, field)
-        except OSError as error:
+        except ExportError:  # found before anything was written
+            self._half = before
+            raise
+        except (OSError, RuntimeError, ResumeError) as error:  # the HDF library has only RuntimeError
             raise ExportError(
                 f"{self.part}: found that it cannot be written ({error}), expected room"
             ) from error
+        self._half = False
         self.written += 1
 
     def close(self) -> None:
-        """Finish the file: from now on it has its own name."""
+        """Finish the file: from now on it has its own name, unless its last tick could not be written."""
         if self._writer is not None:
             writer, self._writer = self._writer, None
-            writer.finish(self.path)
+            if self._half:
+                writer.leave()
+            else:
+                writer.finish(self.path)
 
     def __enter__(self) -> Self:
         return self
@@ -325,8 +342,38 @@ class _NetCdf:
             self.ticks.append(tick)
 
     def finish(self, target: Path) -> None:
+        whole = self.part
+        if len(self.file.dimensions["time"]) > len(self.ticks):
+            whole = self._shortened()
         self.file.close()
+        if whole != self.part:
+            os.replace(whole, self.part)
         os.replace(self.part, target)
+
+    def leave(self) -> None:
+        with contextlib.suppress(OSError, RuntimeError):  # what could not be written still cannot
+            self.file.close()
+
+    def _shortened(self) -> Path:
+        """A copy without the tick that was not written to its end: a time that has grown stays as long."""
+        netcdf: Any = _need("netCDF4")
+        path, old = self.part.with_name(self.part.name + ".new"), self.file
+        with netcdf.Dataset(path, "w", format="NETCDF4") as new:
+            new.setncatts({name: old.getncattr(name) for name in old.ncattrs()})
+            for name, dim in old.dimensions.items():
+                new.createDimension(name, None if dim.isunlimited() else len(dim))
+            for name, known in old.variables.items():
+                attrs = {key: known.getncattr(key) for key in known.ncattrs()}
+                chunks = None if known.chunking() == "contiguous" else known.chunking()
+                made = new.createVariable(
+                    name, known.dtype, known.dimensions, fill_value=attrs.pop("_FillValue", None), chunksizes=chunks,
+                    zlib=known.filters()["zlib"], complevel=1,
+                )  # fmt: skip
+                made.set_auto_mask(False)
+                made.setncatts(attrs)
+                for at in range(len(self.ticks)) if name in self._along else (...,):
+                    made[at] = known[at]
+        return path
 
 
 def _netcdf_owner(path: Path) -> str:
@@ -394,6 +441,9 @@ class _Zarr:
         zarr.consolidate_metadata(str(self.part), zarr_format=2)
         os.replace(self.part, target)
 
+    def leave(self) -> None:
+        pass
+
 
 def _dims(array: Any) -> tuple[str, ...]:
     return tuple(array.attrs.get("_ARRAY_DIMENSIONS", ()))
@@ -408,6 +458,7 @@ def _zarr_owner(path: Path) -> str:
 # -- Parquet
 
 _BEFORE = "before.parquet"
+_WHOLE = "whole"
 
 
 class _Parquet:
@@ -452,7 +503,7 @@ class _Parquet:
         parquet: Any = _need("pyarrow.parquet")
         before = self.part / _BEFORE
         files = [f for f in sorted(self.part.glob("*.parquet")) if f.name != _BEFORE]
-        whole = self.part / "whole"
+        whole = self.part / _WHOLE
         writer: Any = None
         try:
             own = {int(f.stem) for f in files}
@@ -467,9 +518,31 @@ class _Parquet:
         finally:
             if writer is not None:
                 writer.close()
-        if writer is not None:
-            os.replace(whole, target)
-        shutil.rmtree(self.part)
+        if writer is None:
+            shutil.rmtree(self.part)
+            return
+        done = _done(self.part)
+        os.replace(self.part, done)  # from here on the file is whole, whenever it gets its name
+        os.replace(done / _WHOLE, target)
+        shutil.rmtree(done)
+
+    def leave(self) -> None:
+        pass
+
+
+def _done(part: Path) -> Path:
+    return part.with_name(part.name + ".done")
+
+
+def _tidy_parquet(path: Path, part: Path) -> None:
+    """End what a death left between two steps: a file that was whole without its name, a folder without a tick."""
+    done = _done(part)
+    if (done / _WHOLE).exists() and not path.exists():
+        os.replace(done / _WHOLE, path)
+    if done.is_dir() and not (done / _WHOLE).exists():
+        shutil.rmtree(done)
+    if part.is_dir() and all(file.name.startswith(".") for file in part.iterdir()):
+        shutil.rmtree(part)
 
 
 def _parquet_owner(path: Path) -> str:
