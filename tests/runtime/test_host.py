@@ -114,7 +114,8 @@ def test_a_block_that_cannot_be_kept_while_the_lake_is_read_is_not_acknowledged(
             supply = host.broker.state.outlets.supplies[region.attribute][region.cell]
             await until(lambda: supply.path is not None, "the lake to be read")
             answers: list[int] = []
-            link = SimpleNamespace(send=lambda message: answers.append(wire.decode_ack(message).tick))
+            send = lambda message: answers.append(wire.decode_ack(message).tick)  # noqa: E731
+            link = SimpleNamespace(send=send, waiting=0)
             peer: Any = SimpleNamespace(link=link)
 
             def publish(tick: int) -> None:
