@@ -27,6 +27,10 @@ HURRY = 0.2
 """how fast the trend learns"""
 
 
+UNSURE = 7.5
+"""kelvin: half of the error that the grid states where it has no measurement at all"""
+
+
 class Model:
     """A temperature and its trend per tick, on the points of a field."""
 
@@ -42,6 +46,11 @@ class Model:
         error = np.nan_to_num(field - forecast)
         self.value, self.trend = forecast + PULL * error, self.trend + HURRY * PULL * error
         return float(np.sqrt(np.mean(error**2)))
+
+
+def known(field: xr.DataArray) -> bool:
+    """Whether it rests on measurements, by the errors that it states itself; then a model may begin with it."""
+    return "missing_points" not in field.attrs and field[f"{NAME}_standard_error"].mean() < UNSURE
 
 
 def bordered(inner: np.ndarray, outer: np.ndarray, fine: xr.DataArray, coarse: xr.DataArray) -> np.ndarray:
@@ -78,14 +87,14 @@ def run(grid: sensorgrid.Client, path: Path, ticks: int, start: str | None) -> N
     query_fine = sensorgrid.Query(NAME, bbox=EUROPE, start=start)
     query_coarse = sensorgrid.Query(NAME, spacing=(10 * step[0], 10 * step[1]), start=start)
     with (
-        grid.stream(query_coarse, after=tick, errors=False) as globe,
-        grid.stream(query_fine, after=tick, errors=False) as europe,
+        grid.stream(query_coarse, after=tick) as globe,
+        grid.stream(query_fine, after=tick) as europe,
     ):
         for coarse, fine in zip(globe, europe, strict=True):
             outer, inner = coarse.values.astype(float), fine.values.astype(float)
             if world is None or local is None:
-                if "missing_points" in {**coarse.attrs, **fine.attrs}:
-                    continue  # nothing to begin with: the grid has just begun itself
+                if not (known(coarse) and known(fine)):
+                    continue  # the grid has just begun itself
                 world, local = Model(outer, 0 * outer), Model(inner, 0 * inner)
             ahead = world.forecast()
             border = bordered(local.forecast(), ahead, fine, coarse)
