@@ -40,7 +40,9 @@ class Receiver:
         self.ticks.append((piece.cell, tick, revision))
 
     def skipped(self, piece: Piece, first: int, until: int) -> None:
-        self.ticks += [(piece.cell, tick, 0) for tick in range(first, until)]
+        self.ticks += [
+            (piece.cell, tick, -1) for tick in range(first, until)
+        ]  # data of any revision replace it
 
     def moved(self, piece: Piece) -> None:
         self.moves.append(piece)

@@ -172,7 +172,7 @@ class Supervisor:
         child.exit = await process.wait()
         _kill_group(process.pid, signal.SIGKILL)  # what it has left behind goes, too
         self._watch(f"-{process.pid}")
-        await asyncio.wait({reading}, timeout=2)  # somebody in a session of its own may hold the pipe
+        await asyncio.wait({reading}, timeout=5)  # somebody in a session of its own may hold the pipe
         reading.cancel()
         pipe.close()
 
