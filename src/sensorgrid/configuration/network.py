@@ -36,7 +36,7 @@ ERROR = " standard_error"
 EPOCH = 1
 """of regions whose owner is written in a file and does not change while it runs"""
 PAGE = "docs/runtime.md"
-CELLS_MAX = 32
+CELLS_MAX = 128
 """of a query: each is a message per tick; finer cells would save brokers some padding between them"""
 BACKOFF_MAX_S = 5.0
 """between tries to resume a query: people notice, and a try costs a broker less than a millisecond"""
