@@ -291,6 +291,6 @@ def test_a_forecast_goes_on_exactly_where_it_was(weather: tuple[str, int], tmp_p
         assert all(np.array_equal(a[name], b[name]) for name in a)
         assert a["local_value"].shape[0] > a["world_value"].shape[0] // 2
         assert a["world_value"].shape == (8, 16), "the coarsest that is at most ten times as wide"
-        assert 230 < a["world_value"].min() < a["world_value"].max() < 330
+        assert 200 < a["world_value"].min() < a["world_value"].max() < 330  # a polar night has 228
     errors = [float(text) for line in at_once[1:] for text in re.findall(r"off by ([\d.]+) K", line)]
     assert 0 < max(errors) < 5
