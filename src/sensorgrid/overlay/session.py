@@ -37,6 +37,8 @@ from sensorgrid.overlay.messages import NO_ROOM, Ask, Clip, Leave, Located, Want
 from sensorgrid.overlay.settings import SILENCES, Settings
 from sensorgrid.overlay.state import Links
 
+UNHEARD = ("nobody answers", "no answer")
+"""reasons that may only mean that a question was lost"""
 HELD_MAX = 65_536
 """blocks that may wait for a query's admission"""
 
@@ -45,12 +47,13 @@ class Standing:
     """A query and where it stands."""
 
     __slots__ = (
-        "admitted", "ask", "attempts", "due", "extra", "held", "id", "limbo", "pieces", "retired", "suspended",
-        "turn", "until", "wish",
+        "admitted", "ask", "attempts", "due", "extra", "held", "id", "limbo", "pieces", "posed", "retired",
+        "suspended", "turn", "until", "wish",
     )  # fmt: skip
 
-    def __init__(self, query: QueryId, ask: Query, until: int | None) -> None:
+    def __init__(self, query: QueryId, ask: Query, until: int | None, posed: Instant) -> None:
         self.id = query
+        self.posed = posed
         self.ask = ask
         self.wish = ask
         """what it is being refined to"""
@@ -212,7 +215,7 @@ class Session:
 
     def _submit(self, event: Submitted) -> None:
         query, until = event.query, event.until
-        standing = Standing(query, event.ask, until)
+        standing = Standing(query, event.ask, until, self.now)
         try:
             if query in self.queries:
                 raise QueryError(f"query {query}: found it running, expected a number that is not in use")
@@ -326,17 +329,15 @@ class Session:
             return
         if standing.extra and all(p.feed is not None for p in standing.pieces):
             self._undo_refinement(standing, reason)
+        elif not standing.admitted and reason.endswith(UNHEARD) and self.now < self._verdict(standing):
+            self._begin_anew(standing)
         elif not standing.admitted and (standing.attempts or reason != NO_ROOM or not self.roams):
             self._end(standing.id, "refused", reason)
         elif not standing.admitted:
             # At a relay its pieces may take the very room that others of its pieces need there, where only
             # the owner can feed them. So the second try goes to the owners.
-            self.intake.drop(list(standing.pieces))
-            for piece in standing.pieces:
-                piece.next, piece.revisions = piece.begin, {}
-            standing.held = []
             standing.attempts = 1
-            self._seek(list(standing.pieces), owner=True)
+            self._begin_anew(standing)
         else:
             if standing.extra:
                 self._undo_refinement(standing, reason)
@@ -348,6 +349,18 @@ class Session:
             if standing.suspended != reason:  # said again when the reason is another one
                 standing.suspended = reason
                 self.effects.append(Reply(standing.id, "suspended", reason))
+
+    def _begin_anew(self, standing: Standing) -> None:
+        """Pose a query again, to the owners."""
+        self.intake.drop(list(standing.pieces))
+        for piece in standing.pieces:
+            piece.next, piece.revisions = piece.begin, {}
+        standing.held = []
+        self._seek(list(standing.pieces), owner=True)
+
+    def _verdict(self, standing: Standing) -> Instant:
+        """From when on silence is an answer: a broken connection on the way would have been found by then."""
+        return standing.posed + SILENCES * (self.settings.alive_s or 0.0) + self.settings.patience_s
 
     def _undo_refinement(self, standing: Standing, reason: str) -> None:
         self.intake.drop(list(standing.extra))

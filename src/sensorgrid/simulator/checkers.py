@@ -232,7 +232,8 @@ def leftovers(world: World) -> Iterator[str]:
 def unserved(world: World, client: PeerId, query: QueryId, faults_s: float, healed_s: float) -> Iterator[str]:
     """A query is served, or it lacks budget: then no broker that owns a part of it has room for that part.
 
-    One that was posed while faults lasted may also have been refused because nobody answered.
+    One that was posed while faults lasted, or while connections that they broke had not been found by their
+    silence, may also have been refused because nobody answered.
     """
     status = world.status(client, query)
     if status in ("admitted", "resumed", "refined", "not refined"):

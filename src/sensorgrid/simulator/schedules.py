@@ -24,7 +24,7 @@ from sensorgrid.overlay.forwarding import wanted_of
 from sensorgrid.overlay.policies.interface import Policy
 from sensorgrid.overlay.policies.ours import Ours
 from sensorgrid.overlay.policies.paper import Paper
-from sensorgrid.overlay.settings import Settings
+from sensorgrid.overlay.settings import SILENCES, Settings
 from sensorgrid.simulator import checkers
 from sensorgrid.simulator.world import World
 
@@ -33,6 +33,9 @@ FAULTS_FROM_S, HEALED_S, END_S, GONE_S = 14.0, 30.0, 62.0, 92.0
 FAULTS = (
     "break", "half-open", "deaf", "crash", "silent crash", "pause", "partition", "owner", "client", "cancel",
 )  # fmt: skip
+ALIVE_S, PATIENCE_S = 2.0, 1.2
+FOUND_S = HEALED_S + SILENCES * ALIVE_S + PATIENCE_S
+"""by then every broken connection was found by its silence, and who asked before that has his answer"""
 EVENTS_MAX = 400_000
 
 
@@ -145,9 +148,9 @@ class Schedule:
 
     def _settings(self, budget: int) -> Settings:
         return Settings(
-            budget=budget, depth=9, ring_ticks=60, lateness_ticks=6, slack_ticks=2, patience_s=1.2, path_patience_s=2.5,
-            wait_s=0.8, reservation_s=2.5, age_min_s=3.0, backoff_s=0.5, backoff_max_s=4.0, alive_s=2.0, news_s=0.5,
-            news_change=0.02, idle_s=4.0,
+            budget=budget, depth=9, ring_ticks=60, lateness_ticks=6, slack_ticks=2, patience_s=PATIENCE_S,
+            path_patience_s=2.5, wait_s=0.8, reservation_s=2.5, age_min_s=3.0, backoff_s=0.5, backoff_max_s=4.0,
+            alive_s=ALIVE_S, news_s=0.5, news_change=0.02, idle_s=4.0,
         )  # fmt: skip
 
     def _tick(self) -> None:
@@ -346,7 +349,7 @@ class Schedule:
                 continue
             for query, ask in queries.items():
                 self.suspended += world.status(client, query) == "suspended"
-                self.problems += checkers.unserved(world, client, query, FAULTS_FROM_S, HEALED_S + 3.0)
+                self.problems += checkers.unserved(world, client, query, FAULTS_FROM_S, FOUND_S)
                 if world.status(client, query) in ("admitted", "resumed"):
                     self.served += 1
                     self.problems += list(self.deliveries.missing(client, query, ask, self.ticks))[:3]

@@ -67,7 +67,7 @@ class Actor(Protocol):
 class Node:
     """Where an actor lives."""
 
-    __slots__ = ("actor", "backlog", "incarnation", "paused", "wake")
+    __slots__ = ("actor", "backlog", "incarnation", "paused", "unheard", "wake")
 
     def __init__(self, actor: Actor) -> None:
         self.actor: Actor | None = actor
@@ -75,6 +75,8 @@ class Node:
         self.paused = False
         self.backlog: list[Event] = []
         """what came while it was paused"""
+        self.unheard: dict[PeerId, int] = {}
+        """connections that were opened to it meanwhile: what it says before it learns of them, it says on the old"""
         self.wake: Instant | None = None
         """when its timer is set"""
         self.incarnation = 0
@@ -248,6 +250,7 @@ class World:
         """A node loses its memory; its peers hear of it at once, or only by silence."""
         node = self.nodes[peer]
         node.actor, node.wake, node.backlog, node.paused = None, None, [], False
+        node.unheard.clear()
         node.incarnation += 1
         for connection in [c for c in self.connections.values() if peer in (c.a, c.b)]:
             if heard:
@@ -271,6 +274,10 @@ class World:
         node.paused = False
         backlog, node.backlog = node.backlog, []
         for event in backlog:
+            if type(event) is PeerUp:
+                node.unheard[event.peer] -= 1
+                if not node.unheard[event.peer]:
+                    del node.unheard[event.peer]
             self.feed(peer, event)
         self._arm(peer, node)
 
@@ -328,6 +335,8 @@ class World:
             return
         if node.paused:
             node.backlog.append(event)
+            if type(event) is PeerUp:
+                node.unheard[event.peer] = node.unheard.get(event.peer, 0) + 1
             return
         if self._digest is not None:
             self._record(peer, event)
@@ -402,6 +411,8 @@ class World:
         connection = self.connections.get(_pair(me, peer))
         if connection is None or not connection.up.get(me) or connection.dead:
             return
+        if peer in self.nodes[me].unheard:
+            return
         if self.on_send is not None:
             self.on_send(me, peer, message)
         size = 0 if connection.rate is None else len(encode(message))
@@ -465,7 +476,7 @@ class World:
 
     def _close(self, me: PeerId, peer: PeerId) -> None:
         connection = self.connections.get(_pair(me, peer))
-        if connection is None or not connection.up.get(me):
+        if connection is None or not connection.up.get(me) or peer in self.nodes[me].unheard:
             return
         connection.up[me] = False
         if connection.dead:
