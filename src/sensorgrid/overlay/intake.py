@@ -259,7 +259,7 @@ class Intake:
                 and source is not None
                 and source is piece.feed
                 and piece.trial is None
-                and message.to != self.host.me
+                and message.to not in (self.host.me, peer)  # to the provider itself: it was only cut
                 and self.host.roams
             ):
                 obeyed.append(piece)

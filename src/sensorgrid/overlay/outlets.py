@@ -325,22 +325,29 @@ class Outlets:
                 self.loads.add(entry)
 
     def cut(self, entry: Entry, part: int) -> Entry:
-        """Put the parts of a client's entry in its place, as its receiver does when it is told of one of them."""
-        clip = entry.clip
-        assert clip is not None, f"{entry} is a broker's and is never cut"
-        cells = [part, *beside(entry.cell, part)]
-        points = points_in(Box(*clip.box), clip.limits, cells, self.grid)
+        """Put the parts of an entry in its place, as its receiver does when it is told of one of them."""
+        parts = self.parts(entry, part)
         supply = self.remove(entry)
-        parts = [
+        for new in parts:
+            self.add(new, supply)
+        assert parts[0].cell == part, f"{entry} has nothing in {bin(part)}"
+        return parts[0]
+
+    def parts(self, entry: Entry, part: int) -> list[Entry]:
+        """A part of an entry and what else there is of it, without those in which it has no point."""
+        cells, clip = [part, *beside(entry.cell, part)], entry.clip
+        if clip is None:
+            points = [self.grid.points_per_period >> (cell.bit_length() - 1) for cell in cells]
+        else:
+            points = points_in(Box(*clip.box), clip.limits, cells, self.grid)
+        found = [
             Entry(entry.peer, entry.generation, entry.attribute, cell, size, entry.next, clip, entry.until)
             for cell, size in zip(cells, points, strict=True)
             if size
         ]
-        for new in parts:
+        for new in found:
             new.granted, new.stays = entry.granted, entry.stays
-            self.add(new, supply)
-        assert parts[0].cell == part, f"{entry} has nothing in {bin(part)}"
-        return parts[0]
+        return found
 
     def of(self, peer: PeerId, generation: int, cell: int) -> list[Entry]:
         """An entry by name, or the parts that it was cut into."""

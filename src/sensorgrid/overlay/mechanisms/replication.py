@@ -6,15 +6,15 @@ them. One move is under way at a time. A relay that is left with one receiver ha
 (section 4.4.3), after a minimum age.
 """
 
-from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 from sensorgrid.index.codes import prefixes
 from sensorgrid.model.ids import Instant, PeerId
+from sensorgrid.overlay.departures import Departures
 from sensorgrid.overlay.events import Advised
-from sensorgrid.overlay.messages import Answer, Moving, Offer, Redirect
+from sensorgrid.overlay.messages import Answer, Moving, Offer
 from sensorgrid.overlay.outlets import Entry, Supply
 from sensorgrid.overlay.policies.interface import Holding, Policy, Proposal, View
 from sensorgrid.overlay.state import Reservation, State
@@ -53,8 +53,7 @@ class Replication:
         }
         self.move: Move | None = None
         self._number = 0
-        self._going: deque[tuple[Instant, Proposal, list[Entry]]] = deque()
-        """receivers that were redirected: until when they are expected to leave"""
+        self._departures: Departures[Proposal] = Departures(state, self._decline)
         self._declined: dict[tuple[int, int, PeerId], tuple[Instant, int]] = {}
         """until when, and which news of the target led to it"""
         self._review_at: Instant | None = None
@@ -148,22 +147,11 @@ class Replication:
         self._redirect(proposal, [entry for entry, _ in chosen])
 
     def _redirect(self, proposal: Proposal, chosen: list[Entry]) -> None:
-        state, outlets = self.state, self.state.outlets
-        items: dict[tuple[PeerId, int], list[tuple[int, int]]] = {}
-        going = []
-        for entry in chosen:
-            cell = part = entry.cell
-            if part.bit_length() < proposal.cell.bit_length():
-                part = proposal.cell
-                entry = outlets.cut(entry, part)
-            outlets.send_off(entry, proposal.target)
-            going.append(entry)
-            items.setdefault((entry.peer, entry.generation), []).append((cell, part))
+        down = proposal.cell.bit_length()
+        parts = [(e, proposal.cell if e.cell.bit_length() < down else e.cell) for e in chosen]
+        going = self._departures.send(parts, proposal.target, proposal)
         if proposal.passes and (supply := going[0].supply) is not None and supply.piece is not None:
             supply.piece.passing = True
-        for (receiver, generation), cells in items.items():
-            state.send(receiver, Redirect(generation, tuple(cells), proposal.target))
-        self._going.append((state.now + state.settings.reservation_s, proposal, going))
 
     def _movable(self, proposal: Proposal, brokers: bool = False) -> list[tuple[Entry, int]]:
         """Entries that the proposal is about and that sit still, with their points in its cell."""
@@ -331,14 +319,7 @@ class Replication:
         if self.move is not None and self.move.proposal.target == peer:
             self._decline(self.move.proposal)
             self.move = None
-        for _, proposal, entries in self._going:
-            if proposal.target == peer:
-                self._decline(proposal)
-                self._stay(entries)
-
-    def _stay(self, entries: list[Entry]) -> None:
-        for entry in entries:
-            self.state.outlets.stay(entry)
+        self._departures.peer_down(peer)
 
     def next_wakeup(self) -> Instant | None:
         """When a reservation, a move or a relay's youth ends."""
@@ -347,7 +328,7 @@ class Replication:
             self._foresee_at,
             self._retry_at,
             None if self.move is None else self.move.due,
-            self._going[0][0] if self._going else None,
+            self._departures.next_wakeup(),
         ):
             if at is not None and (due is None or at < due):
                 due = at
@@ -364,11 +345,7 @@ class Replication:
         if self.move is not None and self.move.due <= now:
             self._decline(self.move.proposal)
             self.move = None
-        while self._going and self._going[0][0] <= now:
-            _, proposal, entries = self._going.popleft()
-            if any(entry.supply is not None and entry.going is not None for entry in entries):
-                self._decline(proposal)  # rule 11: not again soon
-            self._stay(entries)
+        self._departures.woke()
         if self._review_at is not None and self._review_at <= now:
             self._review()
         if self._foresee_at is not None and self._foresee_at <= now:

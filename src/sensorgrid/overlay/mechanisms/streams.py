@@ -49,6 +49,8 @@ class Streams:
         self._generations: dict[PeerId, int] = {}
         """the latest of each receiver, on its present connection"""
         self._stops = False
+        self._bare: list[Supply] = []
+        """parts of supplies that nobody here wants"""
 
     # -- receivers speak
 
@@ -366,8 +368,45 @@ class Streams:
             self._remove(entry)
 
     def cut(self, piece: Piece, parts: list[int]) -> list[Piece] | None:
-        """A relay's cell feeds entries as a whole: it is never cut."""
-        return None
+        """A provider sends part of a supply elsewhere: one supply for each part, and so on down to the clients.
+
+        Receivers of more than one part are told as this broker was, by a redirect, but to this broker itself: that
+        only cuts.
+        """
+        supply = piece.owner
+        assert isinstance(supply, Supply)
+        if piece is supply.past or (piece.feed is None and piece.trial is None):
+            return None  # nobody feeds it: its receivers ask for the parts themselves
+        outlets = self.state.outlets
+        self._forget_past(supply)
+        entries = list(supply.entries.values())
+        for entry in entries:
+            outlets.remove(entry)
+        outlets.drop_supply(supply)
+        supplies = [self._part_of(supply, piece, cell) for cell in parts]
+        for entry in entries:
+            within = [s for s in supplies if contains(s.cell, entry.cell)]
+            if within:
+                outlets.add(entry, within[0])
+                continue
+            for new in outlets.parts(entry, parts[0]):
+                outlets.add(new, next(s for s in supplies if contains(s.cell, new.cell)))
+            self.flush()  # what was granted under the old name comes first
+            items = ((entry.cell, parts[0]),)
+            self.state.send(entry.peer, Redirect(entry.generation, items, self.me))
+        self._bare += [s for s in supplies if not s.entries]
+        return [s.piece for s in supplies if s.piece is not None]
+
+    def _part_of(self, supply: Supply, piece: Piece, cell: int) -> Supply:
+        part = Supply(supply.attribute, cell, supply.since)
+        part.path, part.start, part.head, part.ring = supply.path, supply.start, supply.head, dict(supply.ring)
+        size = self.state.grid.points_per_period >> (cell.bit_length() - 1)
+        part.piece = Piece(part, supply.attribute, cell, size, piece.next)
+        part.piece.begin, part.piece.revisions = piece.begin, dict(piece.revisions)
+        part.piece.tried, part.piece.hints = piece.tried, piece.hints
+        self.intake.watch(part.piece, piece.due)
+        self.state.outlets.add_supply(part)
+        return part
 
     # -- regions change
 
@@ -431,6 +470,11 @@ class Streams:
     def settle(self) -> bool:
         """Ask located providers, let waiting requests in where room was freed."""
         state, busy = self.state, False
+        for supply in self._bare:
+            if not supply.entries and supply.piece is not None and self._has(supply):
+                self.intake.drop([supply.piece])
+                state.outlets.drop_supply(supply)
+        self._bare.clear()
         while state.located:
             attribute, cell, provider = state.located.pop(0)
             supply = state.outlets.supply_for(attribute, cell)
@@ -456,6 +500,9 @@ class Streams:
                     self._admit(request)
                     busy = True
         return busy
+
+    def _has(self, supply: Supply) -> bool:
+        return self.state.outlets.supplies.get(supply.attribute, {}).get(supply.cell) is supply
 
     def _cut_at(self, supply: Supply, part: int) -> None:
         """A border runs through a cell that this broker wanted whole: its receivers shall ask for the parts.

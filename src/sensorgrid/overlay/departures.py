@@ -1,0 +1,75 @@
+"""Receivers that were sent to another broker, until they have left or turned out to stay.
+
+Replication and relays move receivers in the same way: each is redirected, keeps being fed, and leaves when its new
+provider feeds it (make before break). Who is still here when the time is up stays; whoever sent it off hears of it,
+and does not try the same again soon (rule 11).
+"""
+
+from collections import deque
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+from sensorgrid.model.ids import Instant, PeerId
+from sensorgrid.overlay.messages import Redirect
+from sensorgrid.overlay.outlets import Entry
+from sensorgrid.overlay.state import State
+
+Reason = TypeVar("Reason")
+
+
+@dataclass(slots=True)
+class _Group(Generic[Reason]):
+    due: Instant
+    to: PeerId
+    why: Reason
+    entries: list[Entry]
+
+
+class Departures(Generic[Reason]):
+    """Of one mechanism; `Reason` is what it wants to be reminded of when receivers stay."""
+
+    def __init__(self, state: State, failed: Callable[[Reason], None]) -> None:
+        self.state = state
+        self.failed = failed
+        self._groups: deque[_Group[Reason]] = deque()
+
+    def send(self, chosen: Iterable[tuple[Entry, int]], to: PeerId, why: Reason) -> list[Entry]:
+        """Redirect receivers: of each entry the part that is named, which may be all of it."""
+        state, outlets = self.state, self.state.outlets
+        items: dict[tuple[PeerId, int], list[tuple[int, int]]] = {}
+        going = []
+        for entry, part in chosen:
+            cell = entry.cell
+            if part != cell:
+                entry = outlets.cut(entry, part)
+            outlets.send_off(entry, to)
+            going.append(entry)
+            items.setdefault((entry.peer, entry.generation), []).append((cell, part))
+        for (receiver, generation), cells in items.items():
+            state.send(receiver, Redirect(generation, tuple(cells), to))
+        self._groups.append(_Group(state.now + state.settings.reservation_s, to, why, going))
+        return going
+
+    def peer_down(self, peer: PeerId) -> None:
+        """Nobody can go there now."""
+        for group in self._groups:
+            if group.to == peer:
+                self.failed(group.why)
+                self._stay(group)
+
+    def next_wakeup(self) -> Instant | None:
+        """When the first of them should have left."""
+        return self._groups[0].due if self._groups else None
+
+    def woke(self) -> None:
+        """Who is still here stays."""
+        while self._groups and self._groups[0].due <= self.state.now:
+            group = self._groups.popleft()
+            if any(entry.supply is not None and entry.going is not None for entry in group.entries):
+                self.failed(group.why)
+            self._stay(group)
+
+    def _stay(self, group: _Group[Reason]) -> None:
+        for entry in group.entries:
+            self.state.outlets.stay(entry)
