@@ -23,15 +23,20 @@ from sensorgrid.overlay.events import (
     Published,
     Recalled,
     Received,
+    Routed,
     Stopping,
     Woke,
 )
 from sensorgrid.overlay.mechanisms.liveness import Liveness
+from sensorgrid.overlay.mechanisms.neighbourhood import Neighbourhood
 from sensorgrid.overlay.mechanisms.news import News
+from sensorgrid.overlay.mechanisms.relaying import Relaying
 from sensorgrid.overlay.mechanisms.replication import Replication
 from sensorgrid.overlay.mechanisms.routing import Routing
 from sensorgrid.overlay.mechanisms.streams import Streams
+from sensorgrid.overlay.mechanisms.trees import Trees
 from sensorgrid.overlay.policies.interface import Policy
+from sensorgrid.overlay.policies.relays import TREE, Relays
 from sensorgrid.overlay.settings import Settings
 from sensorgrid.overlay.state import State
 
@@ -42,6 +47,10 @@ AMONG_BROKERS = (
     messages.Answer,
     messages.Moving,
     messages.News,
+    messages.Ping,
+    messages.Pong,
+    messages.Joined,
+    messages.Steer,
 )
 """what clients have no business to say"""
 
@@ -78,7 +87,15 @@ class Broker:
     []
     """
 
-    def __init__(self, me: PeerId, grid: Grid, settings: Settings, policy: Policy, rng: Random) -> None:
+    def __init__(
+        self,
+        me: PeerId,
+        grid: Grid,
+        settings: Settings,
+        policy: Policy,
+        rng: Random,
+        relays: Relays | None = None,
+    ) -> None:
         self.state = State(me, grid, settings, rng)
         self.streams = Streams(self.state)
         self.routing = Routing(self.state, policy.forwards)
@@ -92,6 +109,13 @@ class Broker:
             self.news,
             self.liveness,
         )
+        self.neighbourhood: Neighbourhood | None = None
+        if relays is not None:
+            self.neighbourhood = Neighbourhood(self.state, relays.k, relays.measure_s)
+            relaying: Mechanism = (
+                Trees(self.state, relays) if relays.strategy == TREE else Relaying(self.state, relays)
+            )
+            self.mechanisms = (*self.mechanisms, self.neighbourhood, relaying)
         self._handlers: dict[type, Callable[[PeerId, Any], None]] = {}
         for mechanism in self.mechanisms:
             self._handlers.update(mechanism.handlers)
@@ -158,6 +182,10 @@ class Broker:
                 self.routing.assigned(event)
                 self.streams.assigned(event)
                 self.liveness.assigned()
+                if self.neighbourhood is not None:
+                    self.neighbourhood.assigned(event)
+            case Routed(peer, hops):
+                state.hops[peer] = hops
             case _:
                 raise TypeError(f"broker {self.me}: found {type(event).__name__}, expected a broker's event")
 

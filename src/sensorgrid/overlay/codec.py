@@ -53,6 +53,10 @@ _Plain = (
     | messages.Answer
     | messages.Moving
     | messages.News
+    | messages.Ping
+    | messages.Pong
+    | messages.Joined
+    | messages.Steer
     | messages.Alive
 )
 _encoder = msgspec.msgpack.Encoder()

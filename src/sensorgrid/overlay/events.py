@@ -74,6 +74,16 @@ class Assigned:
     regions: tuple[Region, ...]
     links: tuple[PeerId, ...] = ()
     """neighbours of a broker without a region"""
+    brokers: tuple[PeerId, ...] = ()
+    """all brokers that there are, as far as known: candidates for relays"""
+
+
+@dataclass(frozen=True, slots=True)
+class Routed:
+    """How many links of routers lie between this broker and a peer, where the world can tell."""
+
+    peer: PeerId
+    hops: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,6 +161,7 @@ Event: TypeAlias = (
     | Published
     | Recalled
     | Advised
+    | Routed
     | Stopping
     | Submitted
     | Refined

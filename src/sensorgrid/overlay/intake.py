@@ -135,6 +135,8 @@ class Intake:
         """by provider, generation and cell"""
         self.circles = 0
         """how often this receiver found itself in a path"""
+        self.switches = 0
+        """how often a piece went from one provider to another"""
         self._generation = 0
         self._due: list[tuple[Instant, int, Piece]] = []
         self._serial = 0
@@ -353,6 +355,7 @@ class Intake:
         piece.tried, piece.hints, piece.why = (), (), ""
         piece.due = None
         if feed is not None and self._forget(feed) is not None:
+            self.switches += 1
             self.host.send(feed.peer, Leave(feed.generation, (feed.cell,)))
         self.host.moved(piece)
 

@@ -200,6 +200,44 @@ class News(Message, frozen=True):
     """(broker, version, free points per period, (attribute, cell) that it takes from others)"""
 
 
+# -- neighbourhood
+
+
+class Ping(Message, frozen=True):
+    """How far are you?"""
+
+    at: float
+    """when it was asked, by the asker's clock"""
+    look: bool = False
+    """and what do you see?"""
+
+
+class Pong(Message, frozen=True):
+    """So far."""
+
+    at: float
+    """as it was asked"""
+    view: tuple[tuple[PeerId, float, int | None, float], ...] | None = None
+    """(broker, delay one way in seconds, routers' links between if known, age of the measurement in seconds)"""
+
+
+# -- trees: between the owner of a cell and those who take it
+
+
+class Joined(Message, frozen=True):
+    """I take these cells of yours from there; None: no longer."""
+
+    items: tuple[tuple[int, Code, PeerId | None], ...]
+    """(attribute, cell, provider)"""
+
+
+class Steer(Message, frozen=True):
+    """Take these cells of mine from elsewhere."""
+
+    items: tuple[tuple[int, Code, PeerId, PeerId], ...]
+    """(attribute, cell, new provider, where that one takes it from if it has it not)"""
+
+
 class Alive(Message, frozen=True):
     """Nothing else to say: the connection works."""
 
@@ -222,5 +260,9 @@ Any: TypeAlias = (
     | Answer
     | Moving
     | News
+    | Ping
+    | Pong
+    | Joined
+    | Steer
     | Alive
 )

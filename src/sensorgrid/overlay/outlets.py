@@ -165,6 +165,10 @@ class Outlets:
         """by attribute and cell: brokers that take it from here, and how often"""
         self.fed_version = 0
         """grows with every change of `fed`"""
+        self.changed: dict[Supply, None] | None = None
+        """supplies whose receiving brokers have changed, for whoever wants to know; None: nobody does"""
+        self.rerouted: dict[tuple[int, int], None] | None = None
+        """(attribute, cell) that came, went, or come another way; the same"""
         self.leaving = 0
         """points per period of entries whose receivers were redirected and have not left yet"""
 
@@ -218,6 +222,7 @@ class Outlets:
     def add_supply(self, supply: Supply) -> None:
         """Have a cell."""
         self._taken = None
+        self.reroute(supply)
         self.supplies.setdefault(supply.attribute, {})[supply.cell] = supply
         below = self.below.setdefault(supply.attribute, {})
         for code in prefixes(supply.cell):
@@ -226,12 +231,20 @@ class Outlets:
     def drop_supply(self, supply: Supply) -> None:
         """Have it no longer."""
         self._taken = None
+        self.reroute(supply)
+        if self.changed is not None:
+            self.changed.pop(supply, None)
         del self.supplies[supply.attribute][supply.cell]
         below = self.below[supply.attribute]
         for code in prefixes(supply.cell):
             below[code] -= 1
             if not below[code]:
                 del below[code]
+
+    def reroute(self, supply: Supply) -> None:
+        """A supply comes another way, or not at all."""
+        if self.rerouted is not None:
+            self.rerouted[supply.attribute, supply.cell] = None
 
     def taken(self) -> tuple[tuple[int, int], ...]:
         """(attribute, cell) of all supplies that come from other brokers."""
@@ -264,6 +277,8 @@ class Outlets:
             fed = self.fed.setdefault(entry.attribute, {}).setdefault(entry.cell, {})
             fed[entry.peer] = fed.get(entry.peer, 0) + 1
             self.fed_version += 1
+            if self.changed is not None:
+                self.changed[supply] = None
         if entry.movable:
             self.loads.add(entry)
 
@@ -294,6 +309,8 @@ class Outlets:
         if is_broker(entry.peer):
             fed = self.fed[entry.attribute]
             self.fed_version += 1
+            if self.changed is not None:
+                self.changed[supply] = None
             fed[entry.cell][entry.peer] -= 1
             if not fed[entry.cell][entry.peer]:
                 del fed[entry.cell][entry.peer]
@@ -305,6 +322,8 @@ class Outlets:
         """An entry is fed from now on."""
         if not entry.granted:
             entry.granted = True
+            if self.changed is not None and entry.of_broker and entry.supply is not None:
+                self.changed[entry.supply] = None
             if entry.movable:
                 self.loads.add(entry)
 

@@ -22,7 +22,10 @@ from sensorgrid.overlay.settings import Settings
 
 PENDING_MAX = 10_000
 """messages that may wait for a connection to open"""
-DIALS = (messages.Want, messages.Find, messages.Found, messages.Offer, messages.Alive)
+DIALS = (
+    messages.Want, messages.Find, messages.Found, messages.Offer, messages.Alive, messages.Ping, messages.Joined,
+    messages.Steer,
+)  # fmt: skip
 """messages for which a connection is opened"""
 MIDDLES_MAX = 65_536
 """middles of cells that are remembered"""
@@ -93,6 +96,16 @@ class Reservation:
     """who feeds the cell, if not the one who asked"""
 
 
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """How far a broker is."""
+
+    delay_s: float
+    """one way, smoothed"""
+    at: Instant
+    """when it was last measured"""
+
+
 @dataclass(slots=True)
 class Counters:
     """What a broker has done, for operators and experiments."""
@@ -160,6 +173,16 @@ class State:
         self.carriers_version = 0
         """grows with every change of `carriers`"""
         self._carried: dict[int, Carried] = {}
+        self.delays: dict[PeerId, Measured] = {}
+        """to other brokers, one way: neighbourhood to relays and trees"""
+        self.near: tuple[PeerId, ...] = ()
+        """the neighbourhood, the nearest first"""
+        self.views: dict[PeerId, dict[PeerId, tuple[float, int | None]]] = {}
+        """what other brokers have measured: delay one way in seconds, and hops if known"""
+        self.hops: dict[PeerId, int] = {}
+        """links of routers between this broker and others, where the world can tell"""
+        self.sights = 0
+        """grows with every noticeable change of what is known about distances"""
         self.counters = Counters()
         self._middles: dict[int, tuple[float, float]] = {}
 
@@ -193,6 +216,19 @@ class State:
             above = frozenset(code for cell in carriers for code in prefixes(cell >> 1))
             known = self._carried[attribute] = Carried(version, carriers, above)
         return known
+
+    def delay_between(self, a: PeerId, b: PeerId) -> float:
+        """As the first measured last, or the second; unknown is infinite."""
+        if a == b:
+            return 0.0
+        for one, other in ((a, b), (b, a)):
+            if one == self.me:
+                measured = self.delays.get(other)
+                if measured is not None:
+                    return measured.delay_s
+            elif (seen := self.views.get(one, {}).get(other)) is not None:
+                return seen[0]
+        return float("inf")
 
     def region_of(self, attribute: int, cell: int) -> Region | None:
         """The known region that contains a cell."""

@@ -7,6 +7,7 @@ that happened says so.
 
 import hashlib
 from collections.abc import Callable
+from dataclasses import replace
 from heapq import heappop, heappush
 from random import Random
 from typing import Protocol
@@ -38,6 +39,7 @@ from sensorgrid.overlay.events import (
     Refined,
     Region,
     Reply,
+    Routed,
     Send,
     Spread,
     Submitted,
@@ -45,6 +47,7 @@ from sensorgrid.overlay.events import (
 )
 from sensorgrid.overlay.geography import box_of, view_of
 from sensorgrid.overlay.policies.interface import Policy
+from sensorgrid.overlay.policies.relays import Relays
 from sensorgrid.overlay.session import Session
 from sensorgrid.overlay.settings import Settings
 from sensorgrid.simulator.network import Connection
@@ -133,6 +136,8 @@ class World:
         self.now: Instant = 0.0
         self.delay_s = delay_s
         self.rate = rate
+        self.hops: Callable[[PeerId, PeerId], int] | None = None
+        """links of routers between two brokers, if they can know"""
         self.nodes: dict[PeerId, Node] = {}
         self.regions: dict[tuple[int, int], Region] = {}
         self.connections: dict[tuple[PeerId, PeerId], Connection] = {}
@@ -157,13 +162,15 @@ class World:
 
     # -- building
 
-    def add_broker(self, me: PeerId, settings: Settings, policy: Callable[[], Policy]) -> Broker:
+    def add_broker(
+        self, me: PeerId, settings: Settings, policy: Callable[[], Policy], relays: Relays | None = None
+    ) -> Broker:
         """A broker that is there from the start; `policy` is called again after a crash."""
         count = [0]
 
         def make() -> Broker:
             count[0] += 1
-            return Broker(me, self.grid, settings, policy(), Random(f"{self.seed} {me} {count[0]}"))
+            return Broker(me, self.grid, settings, policy(), Random(f"{self.seed} {me} {count[0]}"), relays)
 
         self._make[me] = make
         broker = make()
@@ -200,20 +207,26 @@ class World:
                 else [owners[(peer + i) % len(owners)] for i in range(min(2, len(owners)))]
             )
             view = view_of(peer, self.regions.values(), self.grid, links)
-            self.feed(peer, view)
+            self.feed(peer, replace(view, brokers=tuple(self._make)))
 
         return tell
 
     # -- what users do
 
     def submit(
-        self, client: PeerId, query: QueryId, ask: Query, start: int = 0, until: int | None = None
+        self,
+        client: PeerId,
+        query: QueryId,
+        ask: Query,
+        start: int = 0,
+        until: int | None = None,
+        cells: tuple[int, ...] | None = None,
     ) -> None:
         """Pose a query now, from tick `start` to before tick `until`.
 
         A query's own start and duration are moments; `query.ticks(grid, now)` gives the ticks.
         """
-        self.feed(client, Submitted(query, ask, start, until))
+        self.feed(client, Submitted(query, ask, start, until, cells))
 
     def refine(self, client: PeerId, query: QueryId, ask: Query) -> None:
         """Change a running query now."""
@@ -300,6 +313,13 @@ class World:
     def heal(self) -> None:
         """All can reach each other again."""
         self.cut.clear()
+
+    def rerouted(self) -> None:
+        """Delays and routes have changed: open connections follow, in order as before."""
+        for (a, b), connection in self.connections.items():
+            connection.delay_s = self.delay_s(a, b)
+            self._route(a, b)
+            self._route(b, a)
 
     # -- time
 
@@ -461,10 +481,12 @@ class World:
             # First in the queue: who dialled knows that it is open before he hears what is said on it.
             self.after(delay, lambda: opened(connection))
             self.feed(peer, PeerUp(me))
+            self._route(peer, me)
 
         def opened(connection: Connection) -> None:
             if not connection.dead and connection.up.get(me):
                 self.feed(me, PeerUp(peer))
+                self._route(me, peer)
             else:
                 failed()
 
@@ -473,6 +495,10 @@ class World:
                 self.feed(me, PeerDown(peer))
 
         self.after(delay, reached)
+
+    def _route(self, me: PeerId, peer: PeerId) -> None:
+        if self.hops is not None and me in self._make and peer in self._make:
+            self.feed(me, Routed(peer, self.hops(me, peer)))
 
     def _close(self, me: PeerId, peer: PeerId) -> None:
         connection = self.connections.get(_pair(me, peer))

@@ -343,6 +343,7 @@ class Streams:
         if path == supply.path:
             return
         supply.path = path
+        self.state.outlets.reroute(supply)
         for entry in list(supply.entries.values()):
             if entry.granted:
                 self._grant(entry, path)
@@ -399,7 +400,12 @@ class Streams:
 
     def _part_of(self, supply: Supply, piece: Piece, cell: int) -> Supply:
         part = Supply(supply.attribute, cell, supply.since)
-        part.path, part.start, part.head, part.ring = supply.path, supply.start, supply.head, dict(supply.ring)
+        part.path, part.start, part.head, part.ring = (
+            supply.path,
+            supply.start,
+            supply.head,
+            dict(supply.ring),
+        )
         size = self.state.grid.points_per_period >> (cell.bit_length() - 1)
         part.piece = Piece(part, supply.attribute, cell, size, piece.next)
         part.piece.begin, part.piece.revisions = piece.begin, dict(piece.revisions)
@@ -470,10 +476,10 @@ class Streams:
     def settle(self) -> bool:
         """Ask located providers, let waiting requests in where room was freed."""
         state, busy = self.state, False
-        for supply in self._bare:
-            if not supply.entries and supply.piece is not None and self._has(supply):
-                self.intake.drop([supply.piece])
-                state.outlets.drop_supply(supply)
+        for bare in self._bare:
+            if not bare.entries and bare.piece is not None and self._has(bare):
+                self.intake.drop([bare.piece])
+                state.outlets.drop_supply(bare)
         self._bare.clear()
         while state.located:
             attribute, cell, provider = state.located.pop(0)

@@ -1,0 +1,173 @@
+"""How far away other brokers are: measured, smoothed, exchanged (relays, section 4, "Neighborhood Maintenance").
+
+A broker pings the brokers that it knows. The `k` nearest are its neighbourhood: measured every period, and asked for
+their own measurements, so that it sees the network with their eyes as well (the two-hop view). The others are
+measured in turn, a few each period, so that a broker that has come nearer is noticed. What a broker last measured it
+exports, however old, with its age.
+
+A measurement that differs much from the smoothed one is repeated at once: if the second confirms it, the network has
+changed and the new value holds from then on; smoothing would need many periods to believe it.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from heapq import nsmallest
+from typing import Any
+
+from sensorgrid.model.ids import Instant, PeerId, is_broker
+from sensorgrid.overlay.events import Assigned
+from sensorgrid.overlay.messages import Ping, Pong
+from sensorgrid.overlay.state import Measured, State
+
+GAIN = 0.25
+"""weight of a new measurement"""
+CHANGED = 1.5
+"""a measurement that differs by this factor is repeated"""
+NOISE_S = 0.0005
+"""differences below this are none"""
+TURNS = 8
+"""periods in which all brokers outside the neighbourhood are measured once"""
+FIRST_MAX = 64
+"""brokers that are measured for the first time in one period"""
+KNOWN_MAX = 4096
+"""brokers that are remembered"""
+
+
+@dataclass(slots=True)
+class _Asked:
+    at: Instant
+    again: float | None = None
+    """what the measurement before said, if it was doubted"""
+
+
+class Neighbourhood:
+    """The mechanism."""
+
+    def __init__(self, state: State, k: int, measure_s: float) -> None:
+        self.state = state
+        self.k = k
+        self.measure_s = measure_s
+        self.handlers: dict[type, Callable[[PeerId, Any], None]] = {Ping: self.pinged, Pong: self.ponged}
+        self.known: dict[PeerId, None] = {}
+        """brokers that were heard of, whether they answer or not"""
+        self._asked: dict[PeerId, _Asked] = {}
+        """pings without an answer"""
+        self._due: Instant | None = None
+        self._stale = False
+        """whether the neighbourhood has to be chosen anew"""
+        self._turn = 0
+
+    # -- others measure
+
+    def pinged(self, peer: PeerId, message: Ping) -> None:
+        """Answer; and who asks is worth knowing."""
+        view = tuple(self._view()) if message.look else None
+        self.state.send(peer, Pong(message.at, view))
+        self._learn(peer)
+
+    def _view(self) -> list[tuple[PeerId, float, int | None, float]]:
+        state = self.state
+        return [(p, m.delay_s, state.hops.get(p), state.now - m.at) for p, m in state.delays.items()]
+
+    # -- this broker measures
+
+    def assigned(self, event: Assigned) -> None:
+        """Initially all brokers of the assignment are candidates."""
+        for peer in (*event.brokers, *(region.owner for region in event.regions), *event.links):
+            self._learn(peer)
+        self._first()
+        if self._due is None:
+            # Not all at once, or the answers queue behind each other.
+            self._due = self.state.now + self.measure_s * (0.5 + 0.5 * self.state.rng.random())
+
+    def _learn(self, peer: PeerId) -> None:
+        if peer != self.state.me and is_broker(peer) and len(self.known) < KNOWN_MAX:
+            self.known.setdefault(peer)
+
+    def _first(self) -> None:
+        new = [p for p in self.known if p not in self.state.delays and p not in self._asked]
+        for peer in new[:FIRST_MAX]:
+            self._ping(peer)
+
+    def _ping(self, peer: PeerId, again: float | None = None) -> None:
+        self._asked[peer] = _Asked(self.state.now, again)
+        self.state.send(peer, Ping(self.state.now, True))
+
+    def ponged(self, peer: PeerId, message: Pong) -> None:
+        """An answer, to what was asked last."""
+        asked = self._asked.get(peer)
+        if asked is None or asked.at != message.at:
+            return
+        del self._asked[peer]
+        self._measured(peer, (self.state.now - message.at) / 2, asked.again)
+        if message.view is not None:
+            seen = self.state.views[peer] = {}
+            for other, delay_s, hops, _ in message.view[:KNOWN_MAX]:
+                if is_broker(other) and delay_s >= 0:
+                    seen[other] = (delay_s, hops)
+                    self._learn(other)
+            self.state.sights += 1
+
+    def _measured(self, peer: PeerId, delay_s: float, doubted: float | None) -> None:
+        state = self.state
+        before = state.delays.get(peer)
+        if before is None:
+            state.delays[peer] = Measured(delay_s, state.now)
+            state.sights += 1
+            self._stale = True
+            return
+        usual = before.delay_s
+        if abs(delay_s - usual) > NOISE_S and not usual / CHANGED < delay_s < usual * CHANGED:
+            if doubted is None:
+                self._ping(peer, delay_s)
+                return
+            usual = delay_s
+            state.sights += 1
+        state.delays[peer] = Measured(usual + GAIN * (delay_s - usual), state.now)
+        self._stale = True
+
+    def _gone(self, peer: PeerId) -> None:
+        """A broker that does not answer is no neighbour; it is asked again in its turn."""
+        state = self.state
+        self._asked.pop(peer, None)
+        state.views.pop(peer, None)
+        if state.delays.pop(peer, None) is not None:
+            state.sights += 1
+            self._stale = True
+
+    # -- time
+
+    def settle(self) -> bool:
+        """Choose the neighbourhood."""
+        if self._stale:
+            self._stale = False
+            delays = self.state.delays
+            self.state.near = tuple(nsmallest(self.k, delays, key=lambda p: (delays[p].delay_s, p)))
+        return False
+
+    def peer_down(self, peer: PeerId) -> None:
+        """Its answer will not come; without a question open, a closed connection says nothing."""
+        if peer in self._asked:
+            self._gone(peer)
+
+    def next_wakeup(self) -> Instant | None:
+        """The next period."""
+        return self._due
+
+    def woke(self) -> None:
+        """Measure the neighbours, and some of the others."""
+        state = self.state
+        if self._due is None or self._due > state.now:
+            return
+        self._due = state.now + self.measure_s
+        for peer in list(self._asked):
+            self._gone(peer)
+        self.settle()
+        for peer in state.near:
+            self._ping(peer)
+        others = [p for p in self.known if p not in self._asked]
+        count = min(len(others), max(1, -(-len(self.known) // TURNS)))
+        for step in range(count):
+            self._ping(others[(self._turn + step) % len(others)])
+        self._turn += count
+        self._first()

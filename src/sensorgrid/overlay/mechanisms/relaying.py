@@ -1,0 +1,154 @@
+"""Relays for streams that share a way: the paper's, decided locally at every broker (relays, section 4).
+
+A broker that feeds other brokers chooses a relay for each of them by its strategy; streams of the same data to the
+same relay are merged (`policies/merging.py`): the receivers are redirected to the relay, which takes one stream from
+here. There the same decision is made again, until the receiver itself is the best relay. A receiver whose data pass a
+relay already follows alone. Double feeds do not arise: a receiver has one provider for each piece, and leaves the old
+one when the new one feeds it. A relay with one receiver left hands it back (`replication.py`, section 4.4.3 of
+multires).
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+from sensorgrid.index.codes import prefixes
+from sensorgrid.model.ids import Instant, PeerId, is_broker
+from sensorgrid.overlay.departures import Departures
+from sensorgrid.overlay.outlets import Entry, Supply
+from sensorgrid.overlay.policies.merging import merge
+from sensorgrid.overlay.policies.relays import STRATEGIES, UNKNOWN, Relays, Sight
+from sensorgrid.overlay.state import State
+
+DECLINED_S = 30.0
+"""how long a receiver that did not go is not sent to the same relay for the same cell"""
+
+Declined = tuple[tuple[int, int, PeerId, PeerId], ...]
+"""(attribute, cell, receiver, relay)"""
+
+
+class Relaying:
+    """The mechanism."""
+
+    def __init__(self, state: State, relays: Relays) -> None:
+        self.state = state
+        self.relays = relays
+        self.strategy = STRATEGIES[relays.strategy]
+        self.handlers: dict[type, Callable[[PeerId, Any], None]] = {}
+        self._departures: Departures[Declined] = Departures(state, self._stayed)
+        self._declined: dict[tuple[int, int, PeerId, PeerId], Instant] = {}
+        self._changed = state.outlets.changed = {}
+        """supplies whose receivers have changed since they were looked at"""
+        self._sights = 0
+        self._due: Instant | None = None
+
+    def settle(self) -> bool:
+        """Plan to look, soon, at what has changed."""
+        if self._sights != self.state.sights:
+            self._sights = self.state.sights
+            for by in self.state.outlets.supplies.values():
+                self._changed.update(dict.fromkeys(s for s in by.values() if s.entries))
+        if self._changed and self._due is None:
+            self._due = self.state.now + self.relays.review_s
+        return False
+
+    def _review(self) -> None:
+        changed = list(self._changed)
+        self._changed.clear()
+        for key in [key for key, until in self._declined.items() if until <= self.state.now]:
+            del self._declined[key]
+        chosen: dict[tuple[PeerId, tuple[PeerId, ...]], PeerId] = {}
+        for supply in changed:
+            if supply.path is not None and len(supply.entries) > 1:
+                self._merge(supply, supply.path, chosen)
+
+    def _merge(
+        self,
+        supply: Supply,
+        path: tuple[PeerId, ...],
+        chosen: dict[tuple[PeerId, tuple[PeerId, ...]], PeerId],
+    ) -> None:
+        """Send receivers of a supply over relays."""
+        groups: dict[PeerId, list[Entry]] = {}
+        streams: dict[PeerId, set[int]] = {}
+        for entry in supply.entries.values():
+            receiver = entry.peer
+            if not entry.of_broker or not is_broker(receiver) or entry.until is not None or not entry.granted:
+                continue
+            streams.setdefault(receiver, set()).add(entry.cell)
+            if entry.going is not None:
+                continue
+            relay = chosen.get((receiver, path))
+            if relay is None:
+                relay = chosen[receiver, path] = self._relay(receiver, path)
+            if relay != receiver:
+                groups.setdefault(relay, []).append(entry)
+        for relay, entries in sorted(groups.items()):
+            self._send(relay, entries, streams.get(relay, set()))
+
+    def _relay(self, receiver: PeerId, path: tuple[PeerId, ...]) -> PeerId:
+        state = self.state
+        near = tuple(p for p in state.near if p not in path)
+        return self.strategy(Sight(receiver, near, self._here, lambda n: state.delay_between(n, receiver)))
+
+    def _here(self, peer: PeerId) -> float:
+        measured = self.state.delays.get(peer)
+        return UNKNOWN if measured is None else measured.delay_s
+
+    def _send(self, relay: PeerId, entries: list[Entry], streams: set[int]) -> None:
+        """Those whose data pass the relay already, and those who meet at it."""
+        going: list[tuple[Entry, int]] = []
+        rest: list[Entry] = []
+        for entry in entries:
+            if (entry.attribute, entry.cell, entry.peer, relay) in self._declined:
+                continue
+            if any(code in streams for code in prefixes(entry.cell)):
+                going.append((entry, entry.cell))
+            else:
+                rest.append(entry)
+        if rest:
+            going += self._meeting(relay, rest, streams)
+        if going:
+            why = tuple((entry.attribute, part, entry.peer, relay) for entry, part in going)
+            self._departures.send(going, relay, why)
+            self.state.counters.delegations += 1
+
+    def _meeting(self, relay: PeerId, rest: list[Entry], streams: set[int]) -> list[tuple[Entry, int]]:
+        """Receivers that meet at a region now; those below it follow when the relay has it.
+
+        All at once, a small one might come first, and the relay could not take the region whole.
+        """
+        state = self.state
+        named: list[tuple[Entry | int, int]] = [(entry, entry.cell) for entry in rest]
+        named += [(cell, cell) for cell in sorted(streams)]
+        regions, served = merge(named, self._size, self.relays.delta, state.digits)
+        at = set(regions)
+        found: dict[Entry, int] = {}
+        for entry, part in served:
+            if isinstance(entry, Entry) and part in at and entry not in found:
+                declined = (entry.attribute, part, entry.peer, relay) in self._declined
+                if not declined:
+                    found[entry] = part
+        return list(found.items())
+
+    def _size(self, cell: int) -> int:
+        return self.state.grid.points_per_period >> (cell.bit_length() - 1)
+
+    def _stayed(self, why: Declined) -> None:
+        for key in why:
+            self._declined[key] = self.state.now + DECLINED_S
+
+    def peer_down(self, peer: PeerId) -> None:
+        """Nobody can be relayed over it now."""
+        self._departures.peer_down(peer)
+
+    def next_wakeup(self) -> Instant | None:
+        """When to look again, or when somebody should have left."""
+        times = [t for t in (self._due, self._departures.next_wakeup()) if t is not None]
+        return min(times, default=None)
+
+    def woke(self) -> None:
+        """Look at what has changed."""
+        self._departures.woke()
+        if self._due is not None and self._due <= self.state.now:
+            self._due = None
+            self._review()

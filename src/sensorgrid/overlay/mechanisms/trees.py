@@ -1,0 +1,377 @@
+"""A shared tree for each cell, kept by the cell's owner (our relay strategy).
+
+Everybody who takes a cell from another broker tells the owner from whom. The owner knows the distances between
+brokers (`neighbourhood.py`), works out where each receiver hangs best (`policies/trees.py`) and steers it there. A
+receiver obeys as it obeys a redirect: it asks the new provider, switches when that one feeds it, and stays where it is
+otherwise. Joins are steered soon; a tree as a whole is reconsidered at most once in `optimise_s`.
+
+What the owner knows is a copy and may be wrong at any time: receivers tell it again every period, who is not heard of
+for some periods is forgotten, and a receiver that did not go where it was steered counts as where it said it was.
+Nothing depends on the copy but how well the streams lie: circles are excluded by the streams' own paths.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from sensorgrid.index.codes import prefixes
+from sensorgrid.model.ids import Instant, PeerId, is_broker
+from sensorgrid.overlay.intake import Piece
+from sensorgrid.overlay.messages import Joined, Steer
+from sensorgrid.overlay.policies.relays import Relays
+from sensorgrid.overlay.policies.trees import Hang, Way, hang
+from sensorgrid.overlay.state import State
+
+DECLINED_S = 30.0
+"""how long a receiver that did not go is not steered to the same provider"""
+PERIODS = 2.5
+"""measurement periods after which a member that is not heard of is forgotten"""
+PASSES = 3
+"""times that all nodes of a tree are looked at when it is optimised"""
+MEMBERS_MAX = 1_000_000
+"""(cell, broker) that an owner remembers"""
+
+Key = tuple[int, int]
+"""attribute and cell"""
+
+
+class Member:
+    """One broker in a tree."""
+
+    __slots__ = ("due", "heard", "parent", "provider")
+
+    def __init__(self, provider: PeerId, heard: Instant) -> None:
+        self.provider = provider
+        """as it said"""
+        self.parent = provider
+        """as it was steered"""
+        self.due: Instant | None = None
+        """when it should have said that it went there"""
+        self.heard = heard
+
+
+class Tree:
+    """Who takes a cell, and from whom."""
+
+    __slots__ = ("changed", "fresh", "members", "optimised")
+
+    def __init__(self, now: Instant) -> None:
+        self.members: dict[PeerId, Member] = {}
+        self.fresh: dict[PeerId, None] = {}
+        """joined, and not looked at yet"""
+        self.changed = False
+        """since it was optimised"""
+        self.optimised = now
+
+
+class Trees:
+    """The mechanism, of owners and of receivers."""
+
+    def __init__(self, state: State, relays: Relays) -> None:
+        self.state = state
+        self.relays = relays
+        self.handlers: dict[type, Callable[[PeerId, Any], None]] = {Joined: self.joined, Steer: self.steered}
+        self.trees: dict[Key, Tree] = {}
+        self._members = 0
+        self._pending: dict[tuple[int, int, PeerId], None] = {}
+        """members that were steered and have not said that they went"""
+        self._declined: dict[tuple[int, int, PeerId, PeerId], Instant] = {}
+        """(attribute, cell, receiver, provider) and until when"""
+        self._rerouted = state.outlets.rerouted = {}
+        self.told: dict[Key, tuple[PeerId, PeerId]] = {}
+        """what owners were told: owner and provider"""
+        self._fresh: dict[Key, None] = {}
+        self._due: Instant | None = None
+        self._refresh_at: Instant | None = None
+        self._way: tuple[int, int, Way] | None = None
+
+    # -- a receiver
+
+    def settle(self) -> bool:
+        """Tell owners what changed; plan to look at what others told."""
+        state = self.state
+        if self._rerouted:
+            self._tell(self._rerouted)
+            self._rerouted.clear()
+        if self._fresh and (self._due is None or self._due > state.now + self.relays.review_s):
+            self._due = state.now + self.relays.review_s
+        if self._refresh_at is None and (self.told or self.trees):
+            self._refresh_at = state.now + self.relays.measure_s
+        return False
+
+    def _tell(self, keys: dict[Key, None]) -> None:
+        news: dict[PeerId, list[tuple[int, int, PeerId | None]]] = {}
+        for key in keys:
+            attribute, cell = key
+            supply = self.state.outlets.supplies.get(attribute, {}).get(cell)
+            before = self.told.get(key)
+            if supply is not None and not supply.owned and supply.path is None and supply.piece is not None:
+                continue  # it has no way at present; it will
+            if supply is None or supply.owned or supply.path is None:
+                if before is not None:
+                    del self.told[key]
+                    news.setdefault(before[0], []).append((*key, None))
+                continue
+            after = (supply.path[0], supply.path[-2])
+            if after != before:
+                if before is not None and before[0] != after[0]:
+                    news.setdefault(before[0], []).append((*key, None))
+                self.told[key] = after
+                news.setdefault(after[0], []).append((*key, after[1]))
+        for owner, items in news.items():
+            self.state.send(owner, Joined(tuple(items)))
+
+    def steered(self, peer: PeerId, message: Steer) -> None:
+        """The owner of cells knows a better provider: ask it (rule 5, from the owner instead of the provider)."""
+        asks: dict[tuple[PeerId, PeerId], list[Piece]] = {}
+        for attribute, cell, to, via in message.items:
+            supply = self.state.outlets.supplies.get(attribute, {}).get(cell)
+            piece = None if supply is None else supply.piece
+            if supply is None or piece is None or piece.feed is None or piece.trial is not None:
+                continue
+            if supply.path is None or supply.path[0] != peer or not is_broker(to) or not is_broker(via):
+                continue
+            if to not in (self.state.me, piece.feed.peer):
+                asks.setdefault((to, via), []).append(piece)
+        for (to, via), pieces in asks.items():
+            self.state.intake.ask(pieces, to, via=via)
+
+    # -- an owner
+
+    def joined(self, peer: PeerId, message: Joined) -> None:
+        """Somebody takes cells of this broker's regions, or comes to take them from elsewhere, or not at all."""
+        for attribute, cell, provider in message.items:
+            key = (attribute, cell)
+            tree = self.trees.get(key)
+            if provider is None:
+                if tree is not None:
+                    self._forget(key, tree, peer)
+                continue
+            supply = self.state.outlets.supply_for(attribute, cell)
+            if supply is None or not supply.owned or self._members >= MEMBERS_MAX:
+                continue
+            if tree is None:
+                tree = self.trees[key] = Tree(self.state.now)
+            self._heard(key, tree, peer, provider)
+
+    def _heard(self, key: Key, tree: Tree, peer: PeerId, provider: PeerId) -> None:
+        member = tree.members.get(peer)
+        if member is None:
+            member = tree.members[peer] = Member(provider, self.state.now)
+            self._members += 1
+        elif member.provider == provider:
+            member.heard = self.state.now
+            return
+        else:
+            member.provider, member.heard = provider, self.state.now
+            if member.due is not None and provider == member.parent:
+                member.due = None
+                self._pending.pop((*key, peer), None)
+            elif member.due is None:
+                member.parent = provider
+        tree.changed = True
+        if member.due is None and member.parent == self.state.me:
+            tree.fresh[peer] = None
+            self._fresh[key] = None
+
+    def _forget(self, key: Key, tree: Tree, peer: PeerId) -> None:
+        if tree.members.pop(peer, None) is not None:
+            self._members -= 1
+            tree.changed = True
+        tree.fresh.pop(peer, None)
+        self._pending.pop((*key, peer), None)
+        if not tree.members:
+            del self.trees[key]
+            self._fresh.pop(key, None)
+
+    def _review(self) -> None:
+        """Steer those who came, and optimise trees whose time has come."""
+        state, now = self.state, self.state.now
+        self._give_up()
+        steers: dict[PeerId, list[tuple[int, int, PeerId, PeerId]]] = {}
+        memo: dict[tuple[Any, ...], Hang | None] = {}
+        fresh, self._fresh = self._fresh, {}
+        for key in fresh:
+            tree = self.trees.get(key)
+            if tree is not None:
+                nodes, tree.fresh = list(tree.fresh), {}
+                self._improve(key, tree, nodes, steers, memo)
+        for key, tree in self.trees.items():
+            if tree.changed and now - tree.optimised >= self.relays.optimise_s:
+                tree.changed, tree.optimised = False, now
+                for _ in range(PASSES):
+                    if not self._improve(key, tree, sorted(tree.members), steers, memo):
+                        break
+        for peer, items in steers.items():
+            state.send(peer, Steer(tuple(items)))
+        self._plan_ahead()
+
+    def _plan_ahead(self) -> None:
+        now, relays = self.state.now, self.relays
+        self._due = now + relays.review_s if self._fresh or self._pending else None
+        for tree in self.trees.values():
+            if tree.changed:
+                due = max(tree.optimised + relays.optimise_s, now + relays.review_s)
+                if self._due is None or due < self._due:
+                    self._due = due
+
+    def _give_up(self) -> None:
+        """Who did not go where he was steered is where he said."""
+        now = self.state.now
+        for key in [key for key, until in self._declined.items() if until <= now]:
+            del self._declined[key]
+        for attribute, cell, peer in list(self._pending):
+            member = self.trees[attribute, cell].members[peer]
+            if member.due is not None and member.due <= now:
+                self._declined[attribute, cell, peer, member.parent] = now + DECLINED_S
+                member.parent, member.due = member.provider, None
+                del self._pending[attribute, cell, peer]
+
+    def _improve(
+        self,
+        key: Key,
+        tree: Tree,
+        nodes: list[PeerId],
+        steers: dict[PeerId, list[tuple[int, int, PeerId, PeerId]]],
+        memo: dict[tuple[Any, ...], Hang | None],
+    ) -> bool:
+        """Hang nodes where they cost least; whether anything changed."""
+        way = self._distances()
+        holds, parent, edges = self._shape(key, tree, way)
+        moved = False
+        for peer in nodes:
+            member = tree.members.get(peer)
+            x = way.at.get(peer)
+            if member is None or member.due is not None or x is None or parent[x] < 0:
+                continue
+            barred = self._barred(key, peer, way)
+            name = (x, holds.tobytes(), parent.tobytes(), edges.tobytes(), barred.tobytes())
+            if name not in memo:
+                added_s = np.inf if self.relays.added_s is None else self.relays.added_s
+                memo[name] = hang(way, holds, parent, edges, x, added_s, self.relays.hysteresis, barred)
+            place = memo[name]
+            if place is None:
+                continue
+            moved = True
+            self._hang(key, tree, way, peer, place, steers)
+            holds, parent, edges = self._shape(key, tree, way)
+        return moved
+
+    def _hang(
+        self,
+        key: Key,
+        tree: Tree,
+        way: Way,
+        peer: PeerId,
+        place: Hang,
+        steers: dict[PeerId, list[tuple[int, int, PeerId, PeerId]]],
+    ) -> None:
+        parent = PeerId(way.names[place.parent])
+        to, going = parent, [peer]
+        if place.between >= 0:
+            to = PeerId(way.names[place.between])
+            going.append(PeerId(way.names[place.child]))
+            relay = tree.members[to] = Member(parent, self.state.now)
+            self._members += 1
+            relay.due = self.state.now + self.state.settings.reservation_s
+            relay.provider = to  # nothing it has said
+            self._pending[(*key, to)] = None
+        for receiver in going:
+            member = tree.members[receiver]
+            member.parent, member.due = to, self.state.now + self.state.settings.reservation_s
+            self._pending[(*key, receiver)] = None
+            steers.setdefault(receiver, []).append((*key, to, parent))
+
+    def _barred(self, key: Key, peer: PeerId, way: Way) -> Any:
+        barred = np.zeros(len(way.names), dtype=np.bool_)
+        if self._declined:
+            for attribute, cell, receiver, provider in self._declined:
+                if (attribute, cell, receiver) == (*key, peer) and provider in way.at:
+                    barred[way.at[provider]] = True
+        return barred
+
+    def _shape(self, key: Key, tree: Tree, way: Way) -> tuple[Any, Any, Any]:
+        """The tree as arrays. Members of a larger cell's tree can feed it as well."""
+        count = len(way.names)
+        holds = np.zeros(count, dtype=np.bool_)
+        edges = np.zeros(count, dtype=np.bool_)
+        parent = np.full(count, -1, dtype=np.int64)
+        attribute, cell = key
+        holds[way.at[self.state.me]] = True
+        for code in prefixes(cell):
+            other = tree if code == cell else self.trees.get((attribute, code))
+            if other is None:
+                continue
+            for peer, member in other.members.items():
+                i, p = way.at.get(peer), way.at.get(member.parent)
+                if i is not None and p is not None and (code == cell or not holds[i]):
+                    holds[i] = True
+                    parent[i] = p
+                    edges[i] = code == cell and member.due is None
+        return holds, parent, edges
+
+    def _distances(self) -> Way:
+        """Between all brokers that are known, by hops where these are."""
+        state = self.state
+        version = (state.sights, len(state.hops))
+        if self._way is not None and self._way[:2] == version:
+            return self._way[2]
+        names = tuple(sorted({state.me, *state.delays}))
+        at = {name: i for i, name in enumerate(names)}
+        delay = np.full((len(names), len(names)), np.inf)
+        hops = np.full((len(names), len(names)), np.inf)
+        views = {
+            **state.views,
+            state.me: {p: (m.delay_s, state.hops.get(p)) for p, m in state.delays.items()},
+        }
+        for one, seen in views.items():
+            i = at.get(one)
+            if i is None:
+                continue
+            for other, (delay_s, links) in seen.items():
+                j = at.get(other)
+                if j is not None:
+                    delay[i, j] = delay_s
+                    if links is not None:
+                        hops[i, j] = links
+        for matrix in (delay, hops):
+            np.fill_diagonal(matrix, 0.0)
+            unknown = np.isinf(matrix)
+            matrix[unknown] = matrix.T[unknown]
+        way = Way(names, hops if state.hops else delay, delay)
+        self._way = (*version, way)
+        return way
+
+    # -- time
+
+    def peer_down(self, peer: PeerId) -> None:
+        """A closed connection says nothing about who takes what."""
+
+    def next_wakeup(self) -> Instant | None:
+        """When to look again, or to tell again."""
+        times = [t for t in (self._due, self._refresh_at) if t is not None]
+        return min(times, default=None)
+
+    def woke(self) -> None:
+        """Look, or tell again and forget who does not."""
+        now = self.state.now
+        if self._due is not None and self._due <= now:
+            self._due = None
+            self._review()
+        if self._refresh_at is not None and self._refresh_at <= now:
+            self._refresh_at = None
+            self._refresh()
+
+    def _refresh(self) -> None:
+        news: dict[PeerId, list[tuple[int, int, PeerId | None]]] = {}
+        for key, (owner, provider) in self.told.items():
+            news.setdefault(owner, []).append((*key, provider))
+        for owner, items in news.items():
+            self.state.send(owner, Joined(tuple(items)))
+        too_old = self.state.now - PERIODS * self.relays.measure_s
+        for key, tree in list(self.trees.items()):
+            supply = self.state.outlets.supply_for(*key)
+            lost = supply is None or not supply.owned
+            for peer in [p for p, m in tree.members.items() if lost or m.heard < too_old]:
+                self._forget(key, tree, peer)
