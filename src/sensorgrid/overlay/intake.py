@@ -136,7 +136,8 @@ class Intake:
         self.circles = 0
         """how often this receiver found itself in a path"""
         self.switches = 0
-        """how often a piece went from one provider to another"""
+        """how often this receiver went from one provider to another, with however many pieces at once"""
+        self._switched: tuple[Instant, PeerId, PeerId] | None = None
         self._generation = 0
         self._due: list[tuple[Instant, int, Piece]] = []
         self._serial = 0
@@ -355,7 +356,9 @@ class Intake:
         piece.tried, piece.hints, piece.why = (), (), ""
         piece.due = None
         if feed is not None and self._forget(feed) is not None:
-            self.switches += 1
+            switched = (self.now, feed.peer, trial.peer)
+            self.switches += switched != self._switched
+            self._switched = switched
             self.host.send(feed.peer, Leave(feed.generation, (feed.cell,)))
         self.host.moved(piece)
 

@@ -25,7 +25,9 @@ KINDS = ("core", "gateway", "edge", "node")
 """Of routers: the three levels of an autonomous system, and those of real topologies, which have no levels."""
 
 COUNTED = ("core", "gateway", "node")
-"""Whose transmissions count: "data transmitted by core and gateway routers only"; of real topologies all."""
+"""Links between routers of these kinds count, as the paper "measured the data transmitted by core and gateway
+routers only", since links to brokers are dedicated and those to clients cannot be optimised: so the links to edge
+routers, which serve clients, do not. Of real topologies all links count."""
 
 PLACEMENTS = {"core": COUNTED, "edge": ("edge", "node"), "full": KINDS}
 """Where brokers stand, by the paper's names of placements: the kinds of their routers."""
@@ -61,7 +63,7 @@ class Underlay:
     arc_delay_s: NDArray[np.float64]
     """of each arc; the same in both directions"""
     arc_counted: NDArray[np.bool_]
-    """whether a core or gateway router (or any of a real topology) sends on it"""
+    """whether it joins core or gateway routers (or any of a real topology)"""
     delay_s: NDArray[np.float64]
     """of the route from row to column, links to clients and brokers not included"""
     hops: NDArray[np.int16]
@@ -128,7 +130,7 @@ def routed(
 
     >>> ring = routed("ring", ["core", "core", "edge"], [(0, 1, 0.004), (1, 2, 0.001), (2, 0, 0.002)])
     >>> ring.arcs[ring.path(0, 1)].tolist(), float(ring.delay_s[0, 1]), int(ring.counted[0, 1])
-    ([[0, 2], [2, 1]], 0.003, 1)
+    ([[0, 2], [2, 1]], 0.003, 0)
     """
     for kind in kinds:
         if kind not in KINDS:
@@ -219,8 +221,8 @@ def _with_routes(
     for arc in reversed(range(len(arcs))):  # backwards: the lowest next router is written last, and stays
         a, b = arcs[arc]
         first[a, distance[b] + weights[arc] == distance[a]] = arc
-    sends = np.array([kind in COUNTED for kind in kinds])
-    arc_counted = sends[arcs[:, 0]]
+    counts = np.array([kind in COUNTED for kind in kinds])
+    arc_counted = counts[arcs[:, 0]] & counts[arcs[:, 1]]
     return Underlay(
         name=name,
         kinds=kinds,

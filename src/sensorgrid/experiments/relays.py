@@ -1,0 +1,280 @@
+"""The evaluation of the relays paper, section 5: how much traffic a strategy saves, and what it does to delays.
+
+Every run drives the product's own brokers and clients in the simulator, over an underlay of routers and links; data
+are accounted as flows, entry by entry (`relay_measures.py`). Strategies differ in how brokers are set up and in
+nothing else: OFF lets each client have its stream from the gateway itself, DIRECT over the broker next to it, the
+others over relays.
+"""
+
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from sensorgrid.experiments.multires import ExperimentError
+from sensorgrid.experiments.relay_measures import CAPACITIES_BPS, Measures
+from sensorgrid.experiments.relay_stage import Setting, Stage
+from sensorgrid.model.ids import BROKERS_MAX, PeerId, QueryId
+from sensorgrid.overlay.events import Region
+from sensorgrid.overlay.policies.interface import Never
+from sensorgrid.overlay.policies.relays import NAMES, TREE, Relays
+from sensorgrid.overlay.settings import Settings
+from sensorgrid.simulator.audience import Visit, ramp
+from sensorgrid.simulator.checkers import brokers_of
+from sensorgrid.simulator.topologies import read_topologies
+from sensorgrid.simulator.underlay import PLACEMENTS
+from sensorgrid.simulator.world import World
+
+Row = dict[str, Any]
+
+STRATEGIES = ("OFF", "DIRECT", *NAMES)
+SAMPLE_S = 5.0
+"""how often flows are looked at"""
+LOOK_S = 30.0
+"""how often every stream's way is looked at"""
+BOUND = "bound"
+"""the strategy that nobody can follow"""
+RAMP_S, RAMP_END_S = 300.0, 360.0
+BOUND_TIMES = 4
+"""instants at which traffic is compared with the bound"""
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """One run, with strategy "bound" what no run can beat, or with `ramp` a load that grows."""
+
+    setting: dict[str, Any]
+    strategy: str
+    k: int = 16
+    delta: int = 0
+    ramp: bool = False
+
+    def play(self) -> Row:
+        """The case as a row, or the ramp's rows."""
+        setting = Setting(**self.setting)
+        if self.ramp:
+            return {"ramp": _ramp(setting, self.strategy, self.k, self.delta), **self._names()}
+        stage = _stage(setting)
+        if self.strategy == BOUND:
+            return self._names() | {"bounds": [stage.bound_at(t) for t in bound_times(stage)]}
+        run = Run(stage, self.strategy, self.k, self.delta)
+        return self._names() | run.play()
+
+    def _names(self) -> Row:
+        setting = Setting(**self.setting)
+        return {
+            "topology": setting.topology,
+            "placement": setting.placement,
+            "strategy": self.strategy,
+            "k": self.k,
+            "delta": self.delta,
+            "seed": setting.seed,
+        }
+
+
+@lru_cache(maxsize=2)
+def _stage(setting: Setting) -> Stage:
+    return Stage(setting)
+
+
+def bound_times(stage: Stage) -> list[float]:
+    """Spread over the time after the load has built up."""
+    first = 0.25 * stage.until_s
+    times = np.linspace(first, stage.until_s, BOUND_TIMES + 1)[1:]
+    return [float(t // SAMPLE_S * SAMPLE_S) for t in times]
+
+
+class Run:
+    """One strategy on one stage."""
+
+    def __init__(self, stage: Stage, strategy: str, k: int, delta: int) -> None:
+        self.stage = stage
+        self.strategy = strategy
+        self.relays = Relays(strategy, k=k, delta=delta) if strategy in NAMES else None
+        self.settings = Settings(
+            budget=1 << 40, depth=12, alive_s=None, idle_s=60.0, news_s=5.0, reservation_s=5.0, age_min_s=10.0,
+        )  # fmt: skip
+        self.world = World(stage.grid, stage.setting.seed, delay_s=stage.delay_s)
+        self.world.hops = stage.hops
+        for number in range(len(stage.brokers)):
+            self.world.add_broker(PeerId(number), self.settings, Never, self.relays)
+        self.world.assign([Region(0, cell, owner, 1) for cell, owner in stage.owners.items()])
+        for number in range(len(stage.clients)):
+            self.world.add_client(self.settings, (stage.target_of(number),), roams=strategy == "OFF")
+        self.measures = Measures(self.world, stage)
+
+    def play(self) -> Row:
+        """From the first measurement of a delay to the end."""
+        for _ in self.steps(self.stage.visits, self.stage.until_s):
+            pass
+        return self._row()
+
+    def steps(self, visits: list[Visit], until_s: float) -> Iterable[float]:
+        """Let queries come and go, and stop after every sample."""
+        world = self.world
+        for number, visit in enumerate(visits):
+            world.after(visit.at_s, lambda q=QueryId(number), v=visit: self._pose(q, v))
+            if visit.until_s < until_s:
+                world.after(visit.until_s, lambda q=QueryId(number), v=visit: self._end(q, v))
+        at = SAMPLE_S
+        while at <= until_s:
+            world.run(until=at)
+            self.measures.sample(SAMPLE_S, ways=at % LOOK_S == 0)
+            yield at
+            at += SAMPLE_S
+
+    def _client(self, visit: Visit) -> PeerId:
+        return PeerId(BROKERS_MAX + visit.client)
+
+    def _pose(self, query: QueryId, visit: Visit) -> None:
+        cells = visit.cells if self.strategy == TREE else None
+        self.world.submit(self._client(visit), query, visit.ask, cells=cells)
+
+    def _end(self, query: QueryId, visit: Visit) -> None:
+        self.world.cancel(self._client(visit), query)
+
+    def _row(self) -> Row:
+        world, stage, found = self.world, self.stage, self.measures
+        brokers = brokers_of(world)
+        ends = [v for v in stage.visits if v.until_s < stage.until_s]
+        events = len(stage.visits) + len(ends)
+        switches = sum(b.state.intake.switches for b in brokers.values())
+        messages = sum(
+            count for b in brokers.values() for kind, count in b.state.counters.messages.items() if kind != "Feed"
+        )
+        at = {time: counted for time, counted, _ in found.history}
+        refused = sum(
+            world.status(self._client(v), QueryId(n)) in ("refused", "suspended")
+            for n, v in enumerate(stage.visits)
+        )
+        return {
+            "traffic_counted": found.mean(1),
+            "traffic_all": found.mean(2),
+            "stretch": found.stretch,
+            "similarity": found.similarity,
+            "delay_mean_s": found.delay_mean_s,
+            "delay_p95_s": found.delay_p95_s,
+            "delays": [asdict(d) for d in found.delays()],
+            "tree_changes_per_event": switches / max(events, 1),
+            "messages": messages,
+            "fragments": found.fragments,
+            "queries": len(stage.visits),
+            "refused": refused,
+            "double_feeds": found.double_feeds,
+            "relays": found.relays,
+            "at_bound_times": [at[t] for t in bound_times(stage)],
+        }
+
+
+def _ramp(setting: Setting, strategy: str, k: int, delta: int) -> list[Row]:
+    """Section 5, figure 5: one gateway, queries added over five minutes, bandwidth for half of them unmerged."""
+    stage = Stage(setting, owners=1)
+    visits = ramp(stage.grid, stage.clients, RAMP_S, RAMP_END_S + 1, setting.seed, len(stage.clients))
+    capacity = 0.5 * sum(stage.bps(v.points) for v in visits)
+    run = Run(stage, strategy, k, delta)
+    run.measures.capacity_bps = capacity
+    rows = []
+    for at in run.steps(visits, RAMP_END_S):
+        if at % 10 == 0:
+            delay = run.measures.delay_now_s()
+            live = sum(v.at_s <= at for v in visits)
+            rows.append({"strategy": strategy, "time_s": at, "delay_mean_s": delay, "queries": live})
+    return rows
+
+
+@dataclass(frozen=True, slots=True)
+class Sweep:
+    """Which runs an experiment has."""
+
+    topologies: tuple[str, ...] = ("internet",)
+    placements: tuple[str, ...] = ("core", "edge", "full")
+    strategies: tuple[str, ...] = STRATEGIES
+    ks: tuple[int, ...] = (16,)
+    deltas: tuple[int, ...] = (0,)
+    brokers: int = 48
+    clients: int = 577
+    minutes: float = 20.0
+    ramp: bool = True
+
+    def __post_init__(self) -> None:
+        for name, found, known in (
+            ("placement", self.placements, tuple(PLACEMENTS)),
+            ("strategy", self.strategies, STRATEGIES),
+        ):
+            for value in found:
+                if value not in known:
+                    raise ExperimentError(f"{name}: found {value!r}, expected some of {', '.join(known)}")
+        for name, numbers, least in (
+            ("--k", self.ks, 1),
+            ("--delta", self.deltas, 0),
+            ("brokers", (self.brokers,), 1),
+            ("clients", (self.clients,), 1),
+        ):
+            for number in numbers:
+                if number < least:
+                    raise ExperimentError(f"{name}: found {number}, expected {least} or more")
+
+    def cases(self, seeds: Iterable[int]) -> list[Case]:
+        """All runs, and the bounds that they are compared with."""
+        found = []
+        for seed in seeds:
+            for topology in self.topologies:
+                # Real networks have no levels: a broker stands anywhere.
+                placements = self.placements if topology == "internet" else ("full",)
+                for placement in placements:
+                    setting = asdict(
+                        Setting(topology, placement, self.brokers, self.clients, self.minutes, seed)
+                    )
+                    found.append(Case(setting, BOUND))
+                    found += [
+                        Case(setting, strategy, k, delta)
+                        for strategy in ("OFF", *(s for s in self.strategies if s != "OFF"))
+                        for k in (self.ks if strategy in NAMES else self.ks[:1])
+                        for delta in (self.deltas if strategy in NAMES and strategy != TREE else self.deltas[:1])
+                    ]
+                    if self.ramp and placement == placements[0]:
+                        found += [
+                            Case(setting, s, self.ks[0], self.deltas[0], ramp=True) for s in self.strategies
+                        ]
+        return found
+
+
+FULL = Sweep()
+QUICK = Sweep(brokers=24, clients=120, minutes=4.0)
+
+
+def joined(rows: Iterable[Row]) -> tuple[list[Row], list[Row]]:
+    """Rows of runs, each compared with OFF and with the bound; and the ramp's rows."""
+    found = list(rows)
+    ramps = [step | {"seed": row["seed"]} for row in found if "ramp" in row for step in row["ramp"]]
+    runs = [row for row in found if "ramp" not in row]
+    bounds = {_place(r): r["bounds"] for r in runs if r["strategy"] == BOUND}
+    off = {_place(r): r["traffic_counted"] for r in runs if r["strategy"] == "OFF"}
+    table = []
+    for row in runs:
+        if row["strategy"] == BOUND:
+            continue
+        row = dict(row)
+        row["reduction"] = 1 - row["traffic_counted"] / off[_place(row)]
+        row["bound_ratio"] = sum(row.pop("at_bound_times")) / max(sum(bounds[_place(row)]), 1e-9)
+        table.append(row)
+    table.sort(
+        key=lambda r: (_place(r), STRATEGIES.index(r["strategy"]), r["k"], r["delta"]),
+    )
+    ramps.sort(key=lambda r: (r["seed"], STRATEGIES.index(r["strategy"]), r["time_s"]))
+    return table, ramps
+
+
+def _place(row: Row) -> tuple[str, str, int]:
+    return row["topology"], row["placement"], row["seed"]
+
+
+def topologies_in(file: Path) -> list[str]:
+    """All networks of a file, as `Setting.topology` names them."""
+    return [f"{file}:{name}" for name in sorted(read_topologies(file))]
+
+
+__all__ = ["CAPACITIES_BPS", "FULL", "QUICK", "STRATEGIES", "Case", "Run", "Sweep", "joined", "topologies_in"]
