@@ -11,6 +11,13 @@ from scipy.sparse.csgraph import dijkstra
 
 from sensorgrid.experiments.steiner import (
     NOBODY,
+    _ascend,
+    _ends,
+    _Graph,
+    _graph,
+    _needed_arcs,
+    _promising,
+    _shortest,
     dual_ascent,
     dual_ascents,
     enclose,
@@ -170,6 +177,35 @@ def test_many_cells_at_once_are_as_one_by_one(case: Case, data: st.DataObject) -
 
 def test_no_cells_have_no_bounds() -> None:
     assert dual_ascents(np.zeros((2, 2)), [], np.zeros((2, 3)), np.zeros((0, 3))).shape == (0,)
+
+
+# What is left out. A good tree would hide mistakes here: the bound never passes it.
+
+
+@settings(max_examples=300)
+@given(cases(), st.integers(0, 10_000))
+def test_arcs_are_left_out_only_if_no_better_tree_has_them(case: Case, seed: int) -> None:
+    truth, rng = cheapest(case), np.random.default_rng(seed)
+    ends = _ends(case.legs, case.wanting.astype(float))
+    graph = _graph(case.cost, _shortest(case.cost)[0], *_needed_arcs(case.cost), case.root, ends)
+    assert cheapest(case_of(graph)) == pytest.approx(truth)
+
+    for _ in range(3):
+        spare = graph.price.copy()
+        bound = _ascend(graph, spare, rng.random(len(spare)) < 0.3)  # any order is right
+        graph = _promising(graph, spare, truth - bound + 0.01)
+
+        assert bound <= truth + 1e-9
+        assert (spare >= 0).all()
+        assert cheapest(case_of(graph)) == pytest.approx(truth)
+
+
+def case_of(graph: _Graph) -> Case:
+    """The graph as tables again, infinite where it has no arc."""
+    nodes, n = len(graph.first) - 1, graph.brokers
+    table = np.full((n, nodes), np.inf)
+    table[graph.tail, np.repeat(np.arange(nodes), np.diff(graph.first))] = graph.price
+    return Case(table[:, :n], graph.root, table[:, n:], np.ones(nodes - n, np.int64))
 
 
 # Cases in which the bound is the truth.

@@ -176,18 +176,18 @@ def _close_in(
     """Ascents and trees in turn, until they meet: the bound, the best tree's cost and its brokers."""
     lower = 0.0
     liked = np.zeros(len(graph.tail), np.bool_)  # no guide at first: the tree may be a poor one
-    for _ in range(rounds):
+    for number in range(rounds):
         spare = graph.price.copy()
         bound = _ascend(graph, spare, liked)
-        lower = max(lower, min(bound, upper))
-        if lower == upper:
+        # The first bounds all trees; the others, with fewer arcs, only those that are better than the best known.
+        lower = bound if number == 0 else max(lower, min(bound, upper))
+        if lower >= upper:
             break
         other = _connect_used_up(graph, spare)
         value = _improve(cost, graph.root, ends, other)
         if value < upper:
             upper, inside = value, other
-        lower = max(lower, min(bound, upper))
-        if lower == upper:
+        if lower >= upper:
             break
         graph = _promising(graph, spare, upper - bound)
         liked = _arcs_of(graph, cost, ends, inside)
