@@ -55,7 +55,7 @@ class Measures:
         """points per period that receivers get twice while they switch, on average"""
         self.relays = 0.0
         """brokers that pass on what they take, on average: (broker, cell) with a receiving broker"""
-        self._owed = np.zeros(len(stage.brokers))
+        self._owed: Floats = np.zeros(len(stage.brokers))
         self._backlog: dict[float, Floats] = {}
         self._found: dict[float, list[float]] = {}
         self._stretch = [0.0, 0.0]
@@ -78,7 +78,8 @@ class Measures:
         counted = float((points * stage.underlay.counted[a, b]).sum())
         every = float((points * (stage.underlay.hops[a, b] + 2)).sum())
         self.history.append((self.world.now, counted, every))
-        self._owed = stage.bps(1.0) * np.bincount(places[:, 0], points, minlength=len(stage.brokers))
+        owed = np.bincount(places[:, 0], points, minlength=len(stage.brokers))
+        self._owed = (stage.bps(1.0) * owed).astype(np.float64)
         for capacity in {self.capacity_bps, *CAPACITIES_BPS}:
             before = self._backlog.get(capacity, np.zeros(len(stage.brokers)))
             self._backlog[capacity] = np.maximum(0.0, before + (self._owed - capacity) * elapsed_s)
@@ -162,7 +163,11 @@ class Measures:
                         double += supply.piece.points if supply.piece.trial.path is not None else 0
                     relays += bool(takers)
                     if supply.piece.feed is not None:
-                        served = (*takers, peer) if any(not e.of_broker for e in supply.entries.values()) else takers
+                        served = (
+                            (*takers, peer)
+                            if any(not e.of_broker for e in supply.entries.values())
+                            else takers
+                        )
                         merged += [(supply.piece.feed.peer, a, b) for a, b in combinations(served, 2)]
         live = sum(len(s.queries) for s in sessions_of(self.world).values())
         self._fragments.append(entries / max(live, 1))

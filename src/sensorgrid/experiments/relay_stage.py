@@ -105,7 +105,7 @@ class Stage:
             return 0.0
         mine = self.routers[: len(self.brokers)]
         counted = self.underlay.counted.astype(np.float64)
-        cost, legs = counted[np.ix_(mine, mine)], counted[np.ix_(mine, routers)]
+        cost, legs = counted[np.ix_(mine, mine)], counted[np.ix_(mine, np.array(routers))]
         # Atoms that the same clients want cost the same: work each out once.
         groups: dict[tuple[PeerId, bytes], int] = {}
         for cell, row in wanting.items():
@@ -124,7 +124,9 @@ def underlay_of(setting: Setting) -> Underlay:
     known = read_topologies(Path(file))
     if name not in known:
         some = ", ".join(sorted(known)[:5])
-        raise ExperimentError(f"topology: found {name!r}, expected one of the {len(known)} in {file}: {some}…")
+        raise ExperimentError(
+            f"topology: found {name!r}, expected one of the {len(known)} in {file}: {some}…"
+        )
     return real(known[name])
 
 

@@ -8,7 +8,7 @@ others over relays.
 
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +30,7 @@ from sensorgrid.simulator.world import World
 
 Row = dict[str, Any]
 
-STRATEGIES = ("OFF", "DIRECT", *NAMES)
+STRATEGIES = ("OFF", *NAMES)
 SAMPLE_S = 5.0
 """how often flows are looked at"""
 LOOK_S = 30.0
@@ -116,9 +116,9 @@ class Run:
         """Let queries come and go, and stop after every sample."""
         world = self.world
         for number, visit in enumerate(visits):
-            world.after(visit.at_s, lambda q=QueryId(number), v=visit: self._pose(q, v))
+            world.after(visit.at_s, partial(self._pose, QueryId(number), visit))
             if visit.until_s < until_s:
-                world.after(visit.until_s, lambda q=QueryId(number), v=visit: self._end(q, v))
+                world.after(visit.until_s, partial(self._end, QueryId(number), visit))
         at = SAMPLE_S
         while at <= until_s:
             world.run(until=at)
@@ -143,7 +143,10 @@ class Run:
         events = len(stage.visits) + len(ends)
         switches = sum(b.state.intake.switches for b in brokers.values())
         messages = sum(
-            count for b in brokers.values() for kind, count in b.state.counters.messages.items() if kind != "Feed"
+            count
+            for b in brokers.values()
+            for kind, count in b.state.counters.messages.items()
+            if kind != "Feed"
         )
         at = {time: counted for time, counted, _ in found.history}
         refused = sum(
@@ -233,7 +236,9 @@ class Sweep:
                         Case(setting, strategy, k, delta)
                         for strategy in ("OFF", *(s for s in self.strategies if s != "OFF"))
                         for k in (self.ks if strategy in NAMES else self.ks[:1])
-                        for delta in (self.deltas if strategy in NAMES and strategy != TREE else self.deltas[:1])
+                        for delta in (
+                            self.deltas if strategy in NAMES and strategy != TREE else self.deltas[:1]
+                        )
                     ]
                     if self.ramp and placement == placements[0]:
                         found += [

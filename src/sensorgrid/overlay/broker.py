@@ -36,7 +36,7 @@ from sensorgrid.overlay.mechanisms.routing import Routing
 from sensorgrid.overlay.mechanisms.streams import Streams
 from sensorgrid.overlay.mechanisms.trees import Trees
 from sensorgrid.overlay.policies.interface import Policy
-from sensorgrid.overlay.policies.relays import TREE, Relays
+from sensorgrid.overlay.policies.relays import DIRECT, TREE, Relays
 from sensorgrid.overlay.settings import Settings
 from sensorgrid.overlay.state import State
 
@@ -110,7 +110,8 @@ class Broker:
             self.liveness,
         )
         self.neighbourhood: Neighbourhood | None = None
-        if relays is not None:
+        self.state.asks_owners = relays is not None
+        if relays is not None and relays.strategy != DIRECT:
             self.neighbourhood = Neighbourhood(self.state, relays.k, relays.measure_s)
             relaying: Mechanism = (
                 Trees(self.state, relays) if relays.strategy == TREE else Relaying(self.state, relays)

@@ -4,6 +4,7 @@ A mechanism that needs another's work leaves it in an inbox of the state (`looku
 broker lets the mechanisms settle in turn until nothing is left to do.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from random import Random
 
@@ -173,6 +174,12 @@ class State:
         self.carriers_version = 0
         """grows with every change of `carriers`"""
         self._carried: dict[int, Carried] = {}
+        self.asks_owners = False
+        """whether brokers leave it to the owner to say who feeds a stream; otherwise whoever on the way has it does"""
+        self.places: Callable[[PeerId, int, int], PeerId] | None = None
+        """who shall feed a cell of this owner to a broker that asks for it first: trees to routing"""
+        self.saves: Callable[[PeerId, PeerId], bool] | None = None
+        """whether it would save links if a provider fed a receiver without this relay; None: it always would"""
         self.delays: dict[PeerId, Measured] = {}
         """to other brokers, one way: neighbourhood to relays and trees"""
         self.near: tuple[PeerId, ...] = ()

@@ -308,7 +308,11 @@ class Replication:
         old = self.state.now - supply.since >= self.state.settings.age_min_s
         if not old or len(supply.entries) != 1 or supply.piece is None or supply.path is None:
             return False
-        return supply.piece.feed is not None and all(e.sits for e in supply.entries.values())
+        if supply.piece.feed is None or not all(e.sits for e in supply.entries.values()):
+            return False
+        (entry,) = supply.entries.values()
+        saves = self.state.saves
+        return saves is None or saves(supply.piece.feed.peer, entry.peer)
 
     # -- time
 

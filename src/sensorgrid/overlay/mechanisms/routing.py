@@ -106,9 +106,9 @@ class Routing:
                 answers.append((cell, None))
                 continue
             supply = state.outlets.supply_for(attribute, cell)
-            if supply is not None and (supply.owned or not (owner or own)):
+            if supply is not None and (supply.owned or not (owner or own or state.asks_owners)):
                 if owner or not self.forwards or is_broker(asker):
-                    answers.append((cell, state.me))
+                    answers.append((cell, state.me if owner else self._placed(asker, attribute, cell)))
                     continue
                 shares = self._shares(attribute, cell, supply.owned)
                 answers += [(part, peer) for part, peer in shares if peer is not None]
@@ -117,7 +117,8 @@ class Routing:
                     continue
                 cell = rest[0]
                 stack += rest[:0:-1]
-            if not own and not owner and state.outlets.has_below(attribute, cell) and supply is None:
+            here_too = not (own or owner or state.asks_owners)
+            if here_too and state.outlets.has_below(attribute, cell) and supply is None:
                 here, missing = state.outlets.available(attribute, cell)
                 answers += [(part, state.me) for part in here]
                 stack += missing[::-1]
@@ -135,6 +136,11 @@ class Routing:
             state.send(hop, question)
         if answers:
             self._answer(asker, request, attribute, tuple(answers), trail)
+
+    def _placed(self, asker: PeerId, attribute: int, cell: int) -> PeerId:
+        """Who feeds a cell of this broker to whoever asks for it first; only its owner is asked again."""
+        places = self.state.places
+        return self.state.me if places is None else places(asker, attribute, cell)
 
     def _shares(self, attribute: int, cell: int, owned: bool) -> list[tuple[int, PeerId | None]]:
         """Who feeds the parts of a cell that is here: brokers that carry them, while they have room.

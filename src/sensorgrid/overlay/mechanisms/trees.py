@@ -41,11 +41,11 @@ class Member:
 
     __slots__ = ("due", "heard", "parent", "provider")
 
-    def __init__(self, provider: PeerId, heard: Instant) -> None:
-        self.provider = provider
-        """as it said"""
-        self.parent = provider
-        """as it was steered"""
+    def __init__(self, parent: PeerId, heard: Instant) -> None:
+        self.provider: PeerId | None = None
+        """as it said; None: nothing yet"""
+        self.parent = parent
+        """as it was told"""
         self.due: Instant | None = None
         """when it should have said that it went there"""
         self.heard = heard
@@ -82,19 +82,29 @@ class Trees:
         self.told: dict[Key, tuple[PeerId, PeerId]] = {}
         """what owners were told: owner and provider"""
         self._fresh: dict[Key, None] = {}
+        self._steers: dict[PeerId, list[tuple[int, int, PeerId, PeerId]]] = {}
+        """to be sent when all that came together has been looked at"""
+        self._memo: dict[tuple[Any, ...], Hang | None] = {}
         self._due: Instant | None = None
         self._refresh_at: Instant | None = None
         self._way: tuple[int, int, Way] | None = None
+        state.places, state.saves = self.place, self._saves
 
     # -- a receiver
 
     def settle(self) -> bool:
         """Tell owners what changed; plan to look at what others told."""
         state = self.state
+        self._memo.clear()
         if self._rerouted:
             self._tell(self._rerouted)
             self._rerouted.clear()
-        if self._fresh and (self._due is None or self._due > state.now + self.relays.review_s):
+        for peer, items in self._steers.items():
+            state.send(peer, Steer(tuple(items)))
+        self._steers.clear()
+        if (self._fresh or self._pending) and (
+            self._due is None or self._due > state.now + self.relays.review_s
+        ):
             self._due = state.now + self.relays.review_s
         if self._refresh_at is None and (self.told or self.trees):
             self._refresh_at = state.now + self.relays.measure_s
@@ -158,22 +168,60 @@ class Trees:
     def _heard(self, key: Key, tree: Tree, peer: PeerId, provider: PeerId) -> None:
         member = tree.members.get(peer)
         if member is None:
-            member = tree.members[peer] = Member(provider, self.state.now)
-            self._members += 1
+            member = self._add(tree, peer, provider)
         elif member.provider == provider:
             member.heard = self.state.now
             return
-        else:
-            member.provider, member.heard = provider, self.state.now
-            if member.due is not None and provider == member.parent:
-                member.due = None
-                self._pending.pop((*key, peer), None)
-            elif member.due is None:
-                member.parent = provider
+        member.provider, member.heard = provider, self.state.now
+        if member.due is None:
+            member.parent = provider
+        elif provider == member.parent:
+            member.due = None
+            self._pending.pop((*key, peer), None)
         tree.changed = True
         if member.due is None and member.parent == self.state.me:
             tree.fresh[peer] = None
             self._fresh[key] = None
+
+    def _add(self, tree: Tree, peer: PeerId, parent: PeerId) -> Member:
+        member = tree.members[peer] = Member(parent, self.state.now)
+        self._members += 1
+        return member
+
+    def place(self, asker: PeerId, attribute: int, cell: int) -> PeerId:
+        """Who shall feed a cell to a broker that does not take it yet: the best place in its tree."""
+        key, me = (attribute, cell), self.state.me
+        way = self._distances()
+        x = way.at.get(asker)
+        if asker == me or not is_broker(asker) or x is None or self._members >= MEMBERS_MAX:
+            return me
+        tree = self.trees.get(key)
+        if tree is not None and asker in tree.members:
+            return me if tree.members[asker].parent == asker else tree.members[asker].parent
+        if tree is None:
+            tree = self.trees[key] = Tree(self.state.now)
+        self._expect(key, self._add(tree, asker, me), asker, me)
+        steers: dict[PeerId, list[tuple[int, int, PeerId, PeerId]]] = {}
+        self._improve(key, tree, [asker], steers, self._memo)
+        for peer, items in steers.items():
+            if peer != asker:  # he hears it as an answer
+                self._steers.setdefault(peer, []).extend(items)
+        tree.changed = True
+        return tree.members[asker].parent
+
+    def _expect(self, key: Key, member: Member, peer: PeerId, parent: PeerId) -> None:
+        """A member was told where to take a cell from: it should say soon that it does."""
+        member.parent, member.due = parent, self.state.now + self.state.settings.reservation_s
+        self._pending[(*key, peer)] = None
+
+    def _saves(self, provider: PeerId, receiver: PeerId) -> bool:
+        """A relay on the way costs nothing, and others may meet there."""
+        way = self._distances()
+        a, b, me = way.at.get(provider), way.at.get(receiver), way.at[self.state.me]
+        if a is None or b is None:
+            return True
+        cost = way.cost
+        return bool(cost[a, me] + cost[me, b] > cost[a, b] * (1 + self.relays.hysteresis) + 1e-9)
 
     def _forget(self, key: Key, tree: Tree, peer: PeerId) -> None:
         if tree.members.pop(peer, None) is not None:
@@ -217,16 +265,21 @@ class Trees:
                     self._due = due
 
     def _give_up(self) -> None:
-        """Who did not go where he was steered is where he said."""
+        """Who did not go where he was told is where he said, or nowhere."""
         now = self.state.now
         for key in [key for key, until in self._declined.items() if until <= now]:
             del self._declined[key]
         for attribute, cell, peer in list(self._pending):
-            member = self.trees[attribute, cell].members[peer]
-            if member.due is not None and member.due <= now:
-                self._declined[attribute, cell, peer, member.parent] = now + DECLINED_S
+            tree = self.trees[attribute, cell]
+            member = tree.members[peer]
+            if member.due is None or member.due > now:
+                continue
+            del self._pending[attribute, cell, peer]
+            self._declined[attribute, cell, peer, member.parent] = now + DECLINED_S
+            if member.provider is None:
+                self._forget((attribute, cell), tree, peer)
+            else:
                 member.parent, member.due = member.provider, None
-                del self._pending[attribute, cell, peer]
 
     def _improve(
         self,
@@ -243,7 +296,8 @@ class Trees:
         for peer in nodes:
             member = tree.members.get(peer)
             x = way.at.get(peer)
-            if member is None or member.due is not None or x is None or parent[x] < 0:
+            busy = member is None or (member.due is not None and member.provider is not None)
+            if busy or x is None or parent[x] < 0:
                 continue
             barred = self._barred(key, peer, way)
             name = (x, holds.tobytes(), parent.tobytes(), edges.tobytes(), barred.tobytes())
@@ -272,15 +326,9 @@ class Trees:
         if place.between >= 0:
             to = PeerId(way.names[place.between])
             going.append(PeerId(way.names[place.child]))
-            relay = tree.members[to] = Member(parent, self.state.now)
-            self._members += 1
-            relay.due = self.state.now + self.state.settings.reservation_s
-            relay.provider = to  # nothing it has said
-            self._pending[(*key, to)] = None
+            self._expect(key, self._add(tree, to, parent), to, parent)
         for receiver in going:
-            member = tree.members[receiver]
-            member.parent, member.due = to, self.state.now + self.state.settings.reservation_s
-            self._pending[(*key, receiver)] = None
+            self._expect(key, tree.members[receiver], receiver, to)
             steers.setdefault(receiver, []).append((*key, to, parent))
 
     def _barred(self, key: Key, peer: PeerId, way: Way) -> Any:

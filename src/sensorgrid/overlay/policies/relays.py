@@ -78,9 +78,9 @@ STRATEGIES: dict[str, Strategy] = {
     "FFS": farthest_from_source,
     "CTP": closest_to_path,
 }
-TREE = "TREE"
-NAMES = (*STRATEGIES, TREE)
-"""strategies that need relays"""
+DIRECT, TREE = "DIRECT", "TREE"
+NAMES = (DIRECT, *STRATEGIES, TREE)
+"""DIRECT has no relays but the broker next to the client, which takes each stream from the owner itself"""
 
 
 @dataclass(frozen=True, slots=True)
