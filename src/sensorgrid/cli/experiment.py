@@ -107,6 +107,10 @@ def faults_command(
     spark: Annotated[
         str | None, typer.Option("--spark", metavar="MASTER", help="Spread the schedules over Spark.")
     ] = None,
+    relays: Annotated[
+        bool,
+        typer.Option("--relays", help="Brokers relay by a strategy at random; delays change, clients move."),
+    ] = False,
 ) -> None:
     """Attack small worlds with random faults and check that every query ends as it should.
 
@@ -121,7 +125,7 @@ def faults_command(
     seeds = "1-100" if quick and seeds == FAULT_SEEDS else seeds
     target, chosen = arguments.read_target(json_file), arguments.read_seeds(seeds)
     _check_master(spark)
-    cases = faults.cases(chosen[0], chosen[-1])
+    cases = faults.cases(chosen[0], chosen[-1], relays)
     with _progress() as progress:
         task = progress.add_task("schedules, twenty at a time", total=len(cases))
 
@@ -135,13 +139,13 @@ def faults_command(
                         highlight=False,
                         markup=False,
                     )
-                    errors.print(
-                        f"  again: sensorgrid experiment faults --seeds {row['seed']}", highlight=False
-                    )
+                    option = " --relays" if relays else ""
+                    again = f"sensorgrid experiment faults{option} --seeds {row['seed']}"
+                    errors.print(f"  again: {again}", highlight=False)
 
         rows = faults.rows_of(sweep(cases, spark, told))
     found = faults.summary(rows)
-    args = {"quick": quick, "seeds": seeds}
+    args = {"quick": quick, "seeds": seeds, "relays": relays}
     if write(target, result_of("experiment faults", args=args, summary=found, rows=rows)):
         wrong = len(found["failed"])
         verdict = f"{wrong:,} do not end as they should" if wrong else "all end as they should"

@@ -110,12 +110,13 @@ class Broker:
             self.liveness,
         )
         self.neighbourhood: Neighbourhood | None = None
+        self.trees: Trees | None = None
         self.state.asks_owners = relays is not None
         if relays is not None and relays.strategy != DIRECT:
             self.neighbourhood = Neighbourhood(self.state, relays.k, relays.measure_s)
-            relaying: Mechanism = (
-                Trees(self.state, relays) if relays.strategy == TREE else Relaying(self.state, relays)
-            )
+            if relays.strategy == TREE:
+                self.trees = Trees(self.state, relays)
+            relaying = self.trees or Relaying(self.state, relays)
             self.mechanisms = (*self.mechanisms, self.neighbourhood, relaying)
         self._handlers: dict[type, Callable[[PeerId, Any], None]] = {}
         for mechanism in self.mechanisms:

@@ -145,6 +145,14 @@ class Refined:
 
 
 @dataclass(frozen=True, slots=True)
+class Moved:
+    """A client is elsewhere: other brokers are near."""
+
+    entries: tuple[PeerId, ...]
+    """the nearest first"""
+
+
+@dataclass(frozen=True, slots=True)
 class Cancelled:
     """A user has enough."""
 
@@ -165,6 +173,7 @@ Event: TypeAlias = (
     | Stopping
     | Submitted
     | Refined
+    | Moved
     | Cancelled
 )
 

@@ -23,6 +23,7 @@ from sensorgrid.overlay.events import (
     Deliver,
     Effect,
     Event,
+    Moved,
     PeerDown,
     PeerUp,
     Received,
@@ -132,6 +133,8 @@ class Session:
                 self._submit(event)
             case Refined(query, ask):
                 self._refine(query, ask)
+            case Moved(entries):
+                self._move(entries)
             case Cancelled(query):
                 self._end(query, "cancelled")
             case PeerUp(peer):
@@ -306,6 +309,23 @@ class Session:
             self._touched[standing] = None
         else:
             self._finish_refinement(standing)
+
+    def _move(self, entries: tuple[PeerId, ...]) -> None:
+        """Ask the broker that is nearest now; one that can dial anybody goes on where it is.
+
+        Streams switch as always, when the new provider feeds them: nothing is lost on the way.
+        """
+        self.entries = entries
+        if self.roams:
+            return
+        pieces = [
+            piece
+            for standing in self.queries.values()
+            if standing.due is None
+            for piece in (*standing.pieces, *standing.extra)
+            if piece.feed is None or piece.feed.peer != entries[0]
+        ]
+        self.intake.ask(pieces, entries[0])
 
     def _same(self, cell: int, a: Clip | None, b: Clip) -> bool:
         """Whether two clips want the same of a cell."""

@@ -197,6 +197,7 @@ def leftovers(world: World) -> Iterator[str]:
     for peer, broker in brokers_of(world).items():
         state = broker.state
         relays = [s for by in state.outlets.supplies.values() for s in by.values() if s.piece is not None]
+        measured = () if broker.neighbourhood is None else tuple(broker.neighbourhood.known)
         rest: dict[str, object] = {
             "entries": state.outlets.entries,
             "relayed supplies": relays,
@@ -213,9 +214,10 @@ def leftovers(world: World) -> Iterator[str]:
             "located": state.located,
             "lookups": state.lookups,
             "connections": [
-                p for p in state.links.up if p not in state.peers and p not in broker.liveness.kept
+                p for p in state.links.up if p not in {*state.peers, *broker.liveness.kept, *measured}
             ],
-            "dialled": [p for p in state.links.dialling if p not in state.peers],
+            "dialled": [p for p in state.links.dialling if p not in {*state.peers, *measured}],
+            "trees": {} if broker.trees is None else {**broker.trees.trees, **broker.trees.told},
         }
         yield from (f"broker {peer}: {what} left: {found}" for what, found in rest.items() if found)
     for peer, session in sessions_of(world).items():

@@ -24,6 +24,7 @@ from sensorgrid.overlay.forwarding import wanted_of
 from sensorgrid.overlay.policies.interface import Policy
 from sensorgrid.overlay.policies.ours import Ours
 from sensorgrid.overlay.policies.paper import Paper
+from sensorgrid.overlay.policies.relays import NAMES, TREE, Relays
 from sensorgrid.overlay.settings import SILENCES, Settings
 from sensorgrid.simulator import checkers
 from sensorgrid.simulator.world import World
@@ -37,6 +38,9 @@ ALIVE_S, PATIENCE_S = 2.0, 1.2
 FOUND_S = HEALED_S + SILENCES * ALIVE_S + PATIENCE_S
 """by then every broken connection was found by its silence, and who asked before that has his answer"""
 EVENTS_MAX = 400_000
+RELAY_FAULTS = (*FAULTS, "slow", "move")
+MEASURE_S = 3.0
+"""how often brokers that relay measure delays"""
 
 
 @dataclass(slots=True)
@@ -61,10 +65,15 @@ class Outcome:
 class Schedule:
     """One seed, played."""
 
-    def __init__(self, seed: int, watch: bool = False, trace: bool = False) -> None:
+    def __init__(self, seed: int, watch: bool = False, trace: bool = False, relayed: bool = False) -> None:
         self.seed = seed
         self.watch = watch
-        self.rng = Random(f"schedule {seed}")
+        self.relayed = relayed
+        """whether brokers relay, and most clients stay with the broker next to them"""
+        self.faults_known = RELAY_FAULTS if relayed else FAULTS
+        self.slow: dict[PeerId, float] = {}
+        """brokers whose connections take so many times as long"""
+        self.rng = Random(f"relays {seed}" if relayed else f"schedule {seed}")
         rng = self.rng
         wraps = rng.random() < 0.5
         self.grid = Grid(
@@ -91,7 +100,8 @@ class Schedule:
         self.problems: list[str] = []
 
     def _delay(self, a: PeerId, b: PeerId) -> float:
-        return 0.005 + 0.04 * Random(f"{self.seed} {min(a, b)} {max(a, b)}").random()
+        factor = max(self.slow.get(a, 1.0), self.slow.get(b, 1.0))
+        return factor * (0.005 + 0.04 * Random(f"{self.seed} {min(a, b)} {max(a, b)}").random())
 
     def play(self) -> Outcome:
         """From the first broker to the last client."""
@@ -134,8 +144,13 @@ class Schedule:
         region_points = self.grid.points_per_period >> 3
         policies: tuple[Callable[[], Policy], ...] = (Paper, lambda: Ours(True), lambda: Ours(False))
         policy = rng.choice(policies)
+        relays = self._relays() if self.relayed else None
+        least, most = (3.0, 12.0) if self.relayed else (1.5, 4.0)
         for peer in self.brokers:
-            world.add_broker(peer, self._settings(int(region_points * rng.uniform(1.5, 4.0))), policy)
+            settings = self._settings(int(region_points * rng.uniform(least, most)))
+            world.add_broker(peer, settings, policy, relays)
+        if self.relayed and rng.random() < 0.5:
+            world.hops = lambda a, b: 1 + int(self._delay(a, b) * 100)
         owners = self.brokers[: max(3, len(self.brokers) - rng.choice((0, 0, 1)))]
         regions = [
             Region(attribute, cell, rng.choice(owners), 1)
@@ -145,6 +160,13 @@ class Schedule:
         world.assign(regions)
         world.after(0.5, self._tick)
         self.served = self.suspended = 0
+
+    def _relays(self) -> Relays:
+        rng = self.rng
+        return Relays(
+            rng.choice((*NAMES, TREE)), k=rng.randint(2, 6), delta=rng.choice((0, 0, 8)), measure_s=MEASURE_S,
+            review_s=0.5, optimise_s=4.0, added_s=rng.choice((None, None, 0.05)),
+        )  # fmt: skip
 
     def _settings(self, budget: int) -> Settings:
         return Settings(
@@ -186,7 +208,9 @@ class Schedule:
         rng, world = self.rng, self.world
         entries = list(self.brokers)
         rng.shuffle(entries)
-        client = world.add_client(self._settings(1), tuple(entries), roams=rng.random() < 0.85)
+        client = world.add_client(
+            self._settings(1), tuple(entries), roams=rng.random() < (0.2 if self.relayed else 0.85)
+        )
         self.clients[client] = {}
         for number in range(rng.choice((1, 1, 2))):
             ask = self._ask()
@@ -262,7 +286,7 @@ class Schedule:
     # -- faults
 
     def _strike(self) -> None:
-        kind = self.rng.choice(FAULTS)
+        kind = self.rng.choice(self.faults_known)
         self.levels.append(checkers.levels(self.world))
         self.faults.append(kind)
         rng, world = self.rng, self.world
@@ -286,6 +310,13 @@ class Schedule:
             client = rng.choice(sorted(self.clients))
             self.gone.add(client)
             world.crash(client, heard=rng.random() < 0.5)
+        elif kind == "slow":
+            self.slow[victim] = 1.0 if victim in self.slow else rng.uniform(2.0, 4.0)
+            world.rerouted()
+        elif kind == "move" and self.clients:
+            entries = list(self.brokers)
+            rng.shuffle(entries)
+            world.move(rng.choice(sorted(self.clients)), tuple(entries))
         elif kind == "cancel" and self.clients:
             client = rng.choice(sorted(self.clients))
             for query in list(self.clients[client]):
@@ -375,6 +406,6 @@ def _without_numbers(what: str) -> str:
     return re.sub(r"generation \d+", "", what)
 
 
-def play(seed: int, watch: bool = False, trace: bool = False) -> Outcome:
+def play(seed: int, watch: bool = False, trace: bool = False, relayed: bool = False) -> Outcome:
     """Play one schedule. Watching checks every broker's rules after every event, and takes long."""
-    return Schedule(seed, watch, trace).play()
+    return Schedule(seed, watch, trace, relayed).play()

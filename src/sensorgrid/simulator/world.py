@@ -30,6 +30,7 @@ from sensorgrid.overlay.events import (
     Disconnect,
     Effect,
     Event,
+    Moved,
     PeerDown,
     PeerUp,
     Published,
@@ -231,6 +232,10 @@ class World:
     def refine(self, client: PeerId, query: QueryId, ask: Query) -> None:
         """Change a running query now."""
         self.feed(client, Refined(query, ask))
+
+    def move(self, client: PeerId, entries: tuple[PeerId, ...]) -> None:
+        """A client is near other brokers now."""
+        self.feed(client, Moved(entries))
 
     def cancel(self, client: PeerId, query: QueryId) -> None:
         """Cancel a query now."""
