@@ -269,7 +269,7 @@ def test_the_hurricane_is_found_in_the_coarse_world_and_followed_by_the_fine_box
         assert 930 < hectopascals < 1013
         assert 12 < speed < 70
     moves = [np.hypot(*np.subtract(place_of(b), place_of(a))) for a, b in pairwise(track[1:])]
-    assert max(moves) < 2.5, track
+    assert max(moves) < 4, track  # a point of the fine grid (2.8°) and what the storm goes in a tick
     assert track[0].endswith("new box")
     assert (tmp_path / "storm.png").stat().st_size > 10_000
 

@@ -143,7 +143,10 @@ def test_after_a_healthy_time_the_pause_is_short_again(tmp_path: Path) -> None:
 
 
 def test_output_has_the_name_of_its_part_before_each_line(tmp_path: Path) -> None:
-    talks = "import sys; print('one\\ntwo'); print('bad', file=sys.stderr, end='', flush=True);" + LIVES
+    talks = (
+        "import sys; print('one\\ntwo', flush=True); print('bad', file=sys.stderr, end='', flush=True);"
+        + LIVES
+    )
     with supervised(tmp_path, part("talks", talks)) as watched:
         wait_for(lambda: len([x for x in watched.lines if x.startswith("talks | ")]) >= 3, "three lines", 30)
 

@@ -164,6 +164,93 @@ def faults_command(
         raise typer.Exit(1)
 
 
+@app.command("relays")
+def relays_command(
+    json_file: JsonFile = None,
+    quick: Annotated[
+        bool,
+        typer.Option("--quick", help="24 brokers, 120 clients, four minutes; all placements and strategies."),
+    ] = False,
+    seeds: Annotated[str, typer.Option(metavar="A[-B]", help="Of networks and queries.")] = "1",
+    topology: Annotated[
+        str | None,
+        typer.Option(
+            metavar="FILE[:NAME]",
+            help="Real networks instead of a generated internet: all of a file, or one.",
+        ),
+    ] = None,
+    placement: Annotated[str | None, typer.Option(help="Some of core, edge, full, with commas.")] = None,
+    strategy: Annotated[
+        str | None, typer.Option(help="Some of OFF, DIRECT, CTD, CTS, FFS, CTP, TREE, with commas.")
+    ] = None,
+    k: Annotated[str | None, typer.Option("--k", help="Sizes of the neighbourhood, with commas.")] = None,
+    delta: Annotated[
+        str | None, typer.Option("--delta", help="Δ: streams that share fewer points are not split for it.")
+    ] = None,
+    minutes: Annotated[float | None, typer.Option(help="Simulated; 20 in the paper.")] = None,
+    brokers: Annotated[int | None, typer.Option(help="48 in the paper.")] = None,
+    clients: Annotated[int | None, typer.Option(help="577 in the paper.")] = None,
+    ramp: Annotated[
+        bool, typer.Option("--ramp/--no-ramp", help="Also the load that grows (figure 5).")
+    ] = True,
+    figures: Annotated[
+        Path | None,
+        typer.Option("--figures", metavar="FOLDER", help="Draw traffic, delays and the ramp there."),
+    ] = None,
+    spark: Annotated[
+        str | None, typer.Option("--spark", metavar="MASTER", help="Spread the runs over Spark.")
+    ] = None,
+) -> None:
+    """How much traffic relay strategies save, against the least that is possible (relays, section 5).
+
+    One seed of the paper's size has 21 runs of some 20 s each, and the bounds.
+
+    Example: sensorgrid experiment relays --quick --json relays.json
+    """
+    from dataclasses import replace
+
+    from sensorgrid.cli.experiment_relays import show, topologies_of
+    from sensorgrid.experiments import relay_figures, relays
+    from sensorgrid.experiments.figures import check
+    from sensorgrid.experiments.sweep import sweep
+
+    target, chosen = arguments.read_target(json_file), arguments.read_seeds(seeds)
+    narrowed: dict[str, Any] = {
+        "topologies": topologies_of(topology),
+        "placements": _list("--placement", placement, str),
+        "strategies": _list("--strategy", strategy, str),
+        "ks": _list("--k", k, int),
+        "deltas": _list("--delta", delta, int),
+        "minutes": minutes,
+        "brokers": brokers,
+        "clients": clients,
+        "ramp": ramp,
+    }
+    plan = relays.QUICK if quick else relays.FULL
+    plan = replace(plan, **{name: value for name, value in narrowed.items() if value not in ((), None)})
+    cases = plan.cases(chosen)
+    if figures is not None:
+        check(figures)
+    _check_master(spark)
+    with _progress() as progress:
+        task = progress.add_task("the first run compiles, which takes a while", total=len(cases))
+
+        def done(count: int, case: relays.Case, _: Any) -> None:
+            progress.update(task, completed=count, description=case.title)
+
+        rows, steps = relays.joined(sweep(cases, spark, done))
+    args = {"quick": quick, "seeds": seeds, "spark": spark} | {
+        name: list(value) if isinstance(value, tuple) else value
+        for name, value in narrowed.items()
+        if value not in ((), None)
+    }
+    if write(target, result_of("experiment relays", args=args, rows=rows, ramp=steps)):
+        show(console, rows, steps)
+    if figures is not None:
+        for path in relay_figures.draw(rows, steps, figures):
+            errors.print(f"wrote {path}", style="dim")
+
+
 @app.command("moving")
 def moving_command(
     json_file: JsonFile = None,

@@ -76,6 +76,8 @@ class NetworkSettings(Strict):
     """bytes of values per second that a broker may send"""
     policy: Literal["ours", "ours-local", "paper", "never"] = "ours"
     """how load is spread"""
+    relays: Literal["none", "direct", "ctd", "cts", "ffs", "ctp", "tree"] = "none"
+    """how streams between brokers are brought together; see docs/relays.md"""
     compress: Literal["none", "lz4"] = "none"
     """values on connections whose other side offers it too"""
     waiting_bytes: Annotated[int, Field(ge=1 << 16)] = 16 << 20

@@ -42,12 +42,15 @@ class Stage:
     def __init__(self, setting: Setting, owners: int = OWNERS) -> None:
         self.setting = setting
         self.underlay = underlay_of(setting)
-        self.brokers = place_brokers(self.underlay, setting.brokers, setting.placement, setting.seed)
+        count = setting.brokers
+        if setting.topology != "internet":  # in a small network not more than one at each router
+            count = min(count, len(self.underlay.kinds))
+        self.brokers = place_brokers(self.underlay, count, setting.placement, setting.seed)
         self.clients = place_clients(self.underlay, setting.clients, setting.seed)
         self.grid = lattice()
         self.until_s = 60 * setting.minutes
         self.visits = visits(self.grid, self.clients, self.until_s, setting.seed)
-        self.owners = {owners + i: PeerId(i % setting.brokers) for i in range(owners)}
+        self.owners = {owners + i: PeerId(i % count) for i in range(owners)}
         self.routers = np.array([a.router for a in (*self.brokers, *self.clients)])
         """of brokers, then of clients"""
         self._bits = bits_per_point(self.grid) / (1 << self.grid.resolution_bits[2])

@@ -63,10 +63,17 @@ class Case:
         run = Run(stage, self.strategy, self.k, self.delta)
         return self._names() | run.play()
 
+    @property
+    def title(self) -> str:
+        """What it is, for people who wait for it."""
+        names = self._names()
+        what = "ramp, " if self.ramp else ""
+        return f"{what}{names['topology']}, {names['placement']}, {self.strategy}, seed {names['seed']}"
+
     def _names(self) -> Row:
         setting = Setting(**self.setting)
         return {
-            "topology": setting.topology,
+            "topology": setting.topology.rpartition(":")[2],
             "placement": setting.placement,
             "strategy": self.strategy,
             "k": self.k,
@@ -221,7 +228,7 @@ class Sweep:
                     raise ExperimentError(f"{name}: found {number}, expected {least} or more")
 
     def cases(self, seeds: Iterable[int]) -> list[Case]:
-        """All runs, and the bounds that they are compared with."""
+        """All runs, and the bounds that they are compared with; OFF is always among them."""
         found = []
         for seed in seeds:
             for topology in self.topologies:

@@ -7,6 +7,7 @@ All that a broker decides it decides in `sensorgrid.overlay`; all that connectio
 import asyncio
 import ssl
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import UTC, datetime
 from random import Random
 from typing import Any
@@ -25,6 +26,7 @@ from sensorgrid.overlay.mechanisms.streams import EARLY_MAX
 from sensorgrid.overlay.policies.interface import Never, Policy
 from sensorgrid.overlay.policies.ours import Ours
 from sensorgrid.overlay.policies.paper import Paper
+from sensorgrid.overlay.policies.relays import Relays
 from sensorgrid.runtime.history import Tick, read_tail
 
 GREETING_S = 5.0
@@ -63,8 +65,14 @@ class Host:
         self.log = log
         self.tap = tap
         """sees all that happens to the broker"""
+        relays = network.options.relays
         self.broker = Broker(
-            me, network.grid, network.settings, POLICIES[network.options.policy](), Random(f"broker {me}")
+            me,
+            network.grid,
+            network.settings,
+            POLICIES[network.options.policy](),
+            Random(f"broker {me}"),
+            None if relays == "none" else Relays(relays.upper()),
         )
         self.fingerprint = wire.fingerprint(network.grid)
         offered = (wire.LZ4,) if network.options.compress == wire.LZ4 and can_pack() else ()
@@ -107,7 +115,8 @@ class Host:
         prepare(network.grid)
         self.listener = await listen(address.host, address.port, self._enter, tls=server)
         self.log("listening", broker=self.me, url=address.url, regions=len(self._shapes))
-        self.driver.feed(view_of(self.me, network.regions, network.grid, network.links_of(self.me)))
+        view = view_of(self.me, network.regions, network.grid, network.links_of(self.me))
+        self.driver.feed(replace(view, brokers=tuple(network.addresses)))
 
     async def stop(self) -> None:
         """Send receivers on their way, let them read what was sent, and close."""

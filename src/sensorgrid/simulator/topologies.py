@@ -96,13 +96,14 @@ class _Network(msgspec.Struct, frozen=True):
 
 
 def read_topologies(path: Path) -> dict[str, Topology]:
-    """The networks of a file, by name, in its order."""
+    """The networks of a file, gzipped or not, by name, in its order."""
     try:
-        with gzip.open(path) as file:
-            networks = msgspec.json.decode(file.read(), type=list[_Network])
+        content = path.read_bytes()
+        plain = gzip.decompress(content) if content[:2] == b"\x1f\x8b" else content
+        networks = msgspec.json.decode(plain, type=list[_Network])
     except (gzip.BadGzipFile, EOFError, zlib.error, UnicodeDecodeError, msgspec.DecodeError) as error:
         raise UnderlayError(
-            f"{path.name}: found {error}, expected a gzipped list of networks with name, kind, nodes and edges"
+            f"{path.name}: found {error}, expected a list of networks with name, kind, nodes and edges"
         ) from None
     found: dict[str, Topology] = {}
     for network in networks:

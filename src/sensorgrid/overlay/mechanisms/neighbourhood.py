@@ -40,6 +40,21 @@ class _Asked:
     """what the measurement before said, if it was doubted"""
 
 
+def _differ(
+    before: dict[PeerId, tuple[float, int | None]], after: dict[PeerId, tuple[float, int | None]]
+) -> bool:
+    """Whether a view says something else than before, apart from noise."""
+    if before.keys() != after.keys():
+        return True
+    for peer, (delay_s, hops) in after.items():
+        usual, links = before[peer]
+        if hops != links or (
+            abs(delay_s - usual) > NOISE_S and not usual / CHANGED < delay_s < usual * CHANGED
+        ):
+            return True
+    return False
+
+
 class Neighbourhood:
     """The mechanism."""
 
@@ -101,12 +116,12 @@ class Neighbourhood:
         del self._asked[peer]
         self._measured(peer, (self.state.now - message.at) / 2, asked.again)
         if message.view is not None:
-            seen = self.state.views[peer] = {}
-            for other, delay_s, hops, _ in message.view[:KNOWN_MAX]:
-                if is_broker(other) and delay_s >= 0:
-                    seen[other] = (delay_s, hops)
-                    self._learn(other)
-            self.state.sights += 1
+            before = self.state.views.get(peer, {})
+            seen = {p: (delay_s, hops) for p, delay_s, hops, _ in message.view[:KNOWN_MAX] if is_broker(p)}
+            self.state.views[peer] = seen
+            self.state.sights += _differ(before, seen)
+            for other in seen:
+                self._learn(other)
 
     def _measured(self, peer: PeerId, delay_s: float, doubted: float | None) -> None:
         state = self.state

@@ -88,6 +88,7 @@ class Trees:
         self._due: Instant | None = None
         self._refresh_at: Instant | None = None
         self._way: tuple[int, int, Way] | None = None
+        self._sights = 0
         state.places, state.saves = self.place, self._saves
 
     # -- a receiver
@@ -96,6 +97,9 @@ class Trees:
         """Tell owners what changed; plan to look at what others told."""
         state = self.state
         self._memo.clear()
+        if self._sights != state.sights:
+            self._sights = state.sights
+            self._look_again()
         if self._rerouted:
             self._tell(self._rerouted)
             self._rerouted.clear()
@@ -255,6 +259,15 @@ class Trees:
             state.send(peer, Steer(tuple(items)))
         self._plan_ahead()
 
+    def _look_again(self) -> None:
+        """Distances have changed: trees are looked at again, at most once in a measurement period."""
+        now, relays = self.state.now, self.relays
+        earliest = now - max(0.0, relays.optimise_s - relays.measure_s)
+        for tree in self.trees.values():
+            tree.changed, tree.optimised = True, min(tree.optimised, earliest)
+        if self.trees and self._due is None:
+            self._plan_ahead()
+
     def _plan_ahead(self) -> None:
         now, relays = self.state.now, self.relays
         self._due = now + relays.review_s if self._fresh or self._pending else None
@@ -322,14 +335,17 @@ class Trees:
         steers: dict[PeerId, list[tuple[int, int, PeerId, PeerId]]],
     ) -> None:
         parent = PeerId(way.names[place.parent])
-        to, going = parent, [peer]
+        going = [(peer, parent)]
         if place.between >= 0:
-            to = PeerId(way.names[place.between])
-            going.append(PeerId(way.names[place.child]))
-            self._expect(key, self._add(tree, to, parent), to, parent)
-        for receiver in going:
-            self._expect(key, tree.members[receiver], receiver, to)
-            steers.setdefault(receiver, []).append((*key, to, parent))
+            between, child = PeerId(way.names[place.between]), PeerId(way.names[place.child])
+            going = [(peer, parent if between == peer else between), (child, between)]
+            if between != peer:
+                self._expect(key, self._add(tree, between, parent), between, parent)
+        for receiver, to in going:
+            member = tree.members[receiver]
+            if member.parent != to:
+                self._expect(key, member, receiver, to)
+                steers.setdefault(receiver, []).append((*key, to, parent))
 
     def _barred(self, key: Key, peer: PeerId, way: Way) -> Any:
         barred = np.zeros(len(way.names), dtype=np.bool_)

@@ -13,6 +13,8 @@ from sensorgrid.model.errors import SensorGridError
 from sensorgrid.model.ids import PeerId
 
 UNKNOWN = float("inf")
+SAME_S = 1e-6
+"""ways that differ by less are equally long"""
 
 
 class RelayError(SensorGridError, ValueError):
@@ -67,7 +69,7 @@ def closest_to_path(sight: Sight) -> PeerId:
         if sight.there(n) > direct:
             continue
         way = sight.there(n) + sight.here(n)
-        if way < shortest:
+        if way < shortest - SAME_S:
             relay, shortest = n, way
     return relay
 

@@ -4,8 +4,8 @@ The tree is a Steiner tree of brokers: the owner is its root, those who take the
 is not in it may be put on an edge if that brings two ways together. The measure is the number of links (or the delay,
 where links are not known) that a block crosses in all.
 
-A receiver that joins hangs where it adds least: on a node, or on a broker put on an edge (Takahashi and Matsuyama,
-one receiver at a time). A tree that has changed is improved in the same way, node by node with all below it, until
+A receiver that joins hangs where it adds least: on a node, on an edge itself, or on a broker put on an edge (Takahashi
+and Matsuyama, one receiver at a time). A tree that has changed is improved in the same way, node by node with all below it, until
 nothing saves enough.
 """
 
@@ -25,7 +25,8 @@ NOBODY = -1
 
 @dataclass(frozen=True, slots=True)
 class Hang:
-    """Take it from `parent`, or from `between`, which is put on the edge from `parent` to `child`."""
+    """Take it from `parent`, or from `between`, which is put on the edge from `parent` to `child`; that may be the node
+    itself."""
 
     parent: int
     between: int = NOBODY
@@ -136,6 +137,11 @@ def _best(
         if below[p]:
             continue
         base = cost[p, y]
+        c = cost[p, x] + cost[x, y] - base
+        if c < best and not barred[p]:
+            there = depth[p] + delay[p, x]
+            if there <= room and there + delay[x, y] <= depth[y] + slack[y]:
+                best, bp, bs, by = c, p, x, y
         for s in range(n):
             if holds[s] or barred[s]:
                 continue
