@@ -5,8 +5,8 @@ is not in it may be put on an edge if that brings two ways together. The measure
 where links are not known) that a block crosses in all.
 
 A receiver that joins hangs where it adds least: on a node, on an edge itself, or on a broker put on an edge (Takahashi
-and Matsuyama, one receiver at a time). A tree that has changed is improved in the same way, node by node with all below it, until
-nothing saves enough.
+and Matsuyama, one receiver at a time). A tree that has changed is improved in the same way, node by node with all
+below it, until nothing saves enough.
 """
 
 from dataclasses import dataclass
