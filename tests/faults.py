@@ -19,17 +19,19 @@ def chunks(config: pytest.Config, file: int, files: int) -> list[range]:
     return [range(start, min(start + CHUNK, count)) for start in range(file * CHUNK, count, files * CHUNK)]
 
 
-def play_all(seeds: range, watch: bool = False) -> list[Outcome]:
+def play_all(seeds: range, watch: bool = False, relayed: bool = False) -> list[Outcome]:
     """Play schedules."""
-    return [play(seed, watch=watch) for seed in seeds]
+    return [play(seed, watch=watch, relayed=relayed) for seed in seeds]
 
 
-def failures(outcomes: list[Outcome]) -> str:
+def failures(
+    outcomes: list[Outcome], repeat: str = "pytest tests/simulator/test_schedules.py --schedule"
+) -> str:
     """What went wrong, by seed, and the one command that repeats it; empty if all is well."""
     return "\n".join(
         f"schedule {outcome.seed}: {', '.join(outcome.faults)}\n  "
         + "\n  ".join(outcome.problems[:10])
-        + f"\nrepeat: pytest tests/simulator/test_schedules.py --schedule {outcome.seed}"
+        + f"\nrepeat: {repeat} {outcome.seed}"
         for outcome in outcomes
         if outcome.problems
     )

@@ -190,6 +190,7 @@ def relays_command(
     minutes: Annotated[float | None, typer.Option(help="Simulated; 20 in the paper.")] = None,
     brokers: Annotated[int | None, typer.Option(help="48 in the paper.")] = None,
     clients: Annotated[int | None, typer.Option(help="577 in the paper.")] = None,
+    systems: Annotated[int | None, typer.Option(help="Autonomous systems; 7 in the paper.")] = None,
     ramp: Annotated[
         bool, typer.Option("--ramp/--no-ramp", help="Also the load that grows (figure 5).")
     ] = True,
@@ -224,6 +225,7 @@ def relays_command(
         "minutes": minutes,
         "brokers": brokers,
         "clients": clients,
+        "systems": systems,
         "ramp": ramp,
     }
     plan = relays.QUICK if quick else relays.FULL

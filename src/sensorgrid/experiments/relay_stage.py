@@ -34,6 +34,8 @@ class Setting:
     clients: int = 577
     minutes: float = 20.0
     seed: int = 1
+    systems: int = 7
+    """autonomous systems of a generated internet; two in seven are transit"""
 
 
 class Stage:
@@ -122,7 +124,7 @@ class Stage:
 def underlay_of(setting: Setting) -> Underlay:
     """The network of a setting."""
     if setting.topology == "internet":
-        return internet(setting.seed)
+        return internet(setting.seed, setting.systems, max(2, 2 * setting.systems // 7))
     file, _, name = setting.topology.rpartition(":")
     known = read_topologies(Path(file))
     if name not in known:

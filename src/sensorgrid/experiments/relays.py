@@ -207,6 +207,7 @@ class Sweep:
     brokers: int = 48
     clients: int = 577
     minutes: float = 20.0
+    systems: int = 7
     ramp: bool = True
 
     def __post_init__(self) -> None:
@@ -222,6 +223,7 @@ class Sweep:
             ("--delta", self.deltas, 0),
             ("brokers", (self.brokers,), 1),
             ("clients", (self.clients,), 1),
+            ("systems", (self.systems,), 3),
         ):
             for number in numbers:
                 if number < least:
@@ -236,7 +238,9 @@ class Sweep:
                 placements = self.placements if topology == "internet" else ("full",)
                 for placement in placements:
                     setting = asdict(
-                        Setting(topology, placement, self.brokers, self.clients, self.minutes, seed)
+                        Setting(
+                            topology, placement, self.brokers, self.clients, self.minutes, seed, self.systems
+                        )
                     )
                     found.append(Case(setting, BOUND))
                     found += [
