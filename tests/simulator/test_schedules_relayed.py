@@ -1,4 +1,4 @@
-"""Random schedules of faults against brokers that relay: strategies at random, delays that change, clients that move."""
+"""Random faults against brokers that relay: strategies at random, delays that change, clients that move."""
 
 import pytest
 
