@@ -16,7 +16,8 @@ from sensorgrid.links.driver import Driver, Peer, Tap, greet
 from sensorgrid.model.grid import Grid
 from sensorgrid.model.ids import BROKERS_MAX, PeerId, QueryId
 from sensorgrid.model.query import Query
-from sensorgrid.overlay.events import Cancelled, Deliver, Effect, Reply, Submitted
+from sensorgrid.overlay.codec import encode
+from sensorgrid.overlay.events import Cancelled, Deliver, Effect, Reply, Send, Spread, Submitted
 from sensorgrid.overlay.geography import box_of
 from sensorgrid.overlay.session import Session
 from sensorgrid.runtime.host import Host
@@ -238,3 +239,12 @@ def write_lake(net: Net, lake: Path, ticks: int) -> None:
 def run(work: Callable[[], Awaitable[None]], deadline_s: float = 60) -> None:
     """An asynchronous test."""
     asyncio.run(asyncio.wait_for(work(), deadline_s))  # type: ignore[arg-type]
+
+
+def plain(effect: Effect) -> bytes:
+    """An effect as something that can be compared: arrays cannot."""
+    if isinstance(effect, Send):
+        return b"%d " % effect.peer + encode(effect.message)
+    if isinstance(effect, Spread):
+        return b"".join(plain(Send(*each)) for each in effect.plan.sends(effect.tick, effect.slab))
+    return repr(effect).encode()

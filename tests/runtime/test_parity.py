@@ -10,14 +10,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from nets import Client, Net, network, run, truth, until, write_lake
+from nets import Client, Net, network, plain, run, truth, until, write_lake
 from sensorgrid.configuration.network import Network
 from sensorgrid.links.driver import Tap
 from sensorgrid.model.ids import Instant, PeerId, QueryId, is_broker
 from sensorgrid.model.query import Query
 from sensorgrid.overlay.broker import Broker
-from sensorgrid.overlay.codec import encode
-from sensorgrid.overlay.events import Deliver, Effect, Event, Send, Spread
+from sensorgrid.overlay.events import Deliver, Event
 from sensorgrid.overlay.geography import box_of
 from sensorgrid.overlay.invariants import broken
 from sensorgrid.runtime.host import POLICIES
@@ -97,15 +96,6 @@ def test_recorded_events_replayed_into_another_broker_give_the_same_effects(
         for now, event, effects in record:
             assert list(map(plain, twin.handle(event, now))) == effects
         assert broken(twin.state) == []
-
-
-def plain(effect: Effect) -> bytes:
-    """An effect as something that can be compared: arrays cannot."""
-    if isinstance(effect, Send):
-        return b"%d " % effect.peer + encode(effect.message)
-    if isinstance(effect, Spread):
-        return b"".join(plain(Send(*each)) for each in effect.plan.sends(effect.tick, effect.slab))
-    return repr(effect).encode()
 
 
 # -- one script, two worlds
