@@ -191,6 +191,12 @@ def relays_command(
     brokers: Annotated[int | None, typer.Option(help="48 in the paper.")] = None,
     clients: Annotated[int | None, typer.Option(help="577 in the paper.")] = None,
     systems: Annotated[int | None, typer.Option(help="Autonomous systems; 7 in the paper.")] = None,
+    added: Annotated[
+        float | None,
+        typer.Option(
+            metavar="SECONDS", min=0, help="How much later than by the shortest way TREE may feed anybody."
+        ),
+    ] = None,
     ramp: Annotated[
         bool, typer.Option("--ramp/--no-ramp", help="Also the load that grows (figure 5).")
     ] = True,
@@ -226,6 +232,7 @@ def relays_command(
         "brokers": brokers,
         "clients": clients,
         "systems": systems,
+        "added_s": added,
         "ramp": ramp,
     }
     plan = relays.QUICK if quick else relays.FULL

@@ -51,6 +51,8 @@ class Case:
     k: int = 16
     delta: int = 0
     ramp: bool = False
+    added_s: float | None = None
+    """bound on the delay that a tree may add"""
 
     def play(self) -> Row:
         """The case as a row, or the ramp's rows."""
@@ -60,7 +62,7 @@ class Case:
         stage = _stage(setting)
         if self.strategy == BOUND:
             return self._names() | {"bounds": [stage.bound_at(t) for t in bound_times(stage)]}
-        run = Run(stage, self.strategy, self.k, self.delta)
+        run = Run(stage, self.strategy, self.k, self.delta, self.added_s)
         return self._names() | run.play()
 
     @property
@@ -97,10 +99,10 @@ def bound_times(stage: Stage) -> list[float]:
 class Run:
     """One strategy on one stage."""
 
-    def __init__(self, stage: Stage, strategy: str, k: int, delta: int) -> None:
+    def __init__(self, stage: Stage, strategy: str, k: int, delta: int, added_s: float | None = None) -> None:
         self.stage = stage
         self.strategy = strategy
-        self.relays = Relays(strategy, k=k, delta=delta) if strategy in NAMES else None
+        self.relays = Relays(strategy, k=k, delta=delta, added_s=added_s) if strategy in NAMES else None
         self.settings = Settings(
             budget=1 << 40, depth=12, alive_s=None, idle_s=60.0, news_s=5.0, reservation_s=5.0, age_min_s=10.0,
         )  # fmt: skip
@@ -208,6 +210,7 @@ class Sweep:
     clients: int = 577
     minutes: float = 20.0
     systems: int = 7
+    added_s: float | None = None
     ramp: bool = True
 
     def __post_init__(self) -> None:
@@ -244,7 +247,7 @@ class Sweep:
                     )
                     found.append(Case(setting, BOUND))
                     found += [
-                        Case(setting, strategy, k, delta)
+                        Case(setting, strategy, k, delta, added_s=self.added_s)
                         for strategy in ("OFF", *(s for s in self.strategies if s != "OFF"))
                         for k in (self.ks if strategy in NAMES else self.ks[:1])
                         for delta in (
