@@ -352,10 +352,10 @@ class Trees:
             if other is None:
                 continue
             for peer, member in other.members.items():
-                i, p = way.at.get(peer), way.at.get(member.parent)
-                if i is not None and p is not None and (code == cell or not holds[i]):
+                i = way.at.get(peer)
+                if i is not None and (code == cell or not holds[i]):
                     holds[i] = True
-                    parent[i] = p
+                    parent[i] = way.at.get(member.parent, i)  # on somebody unknown: as good as in a circle
                     edges[i] = code == cell and member.due is None
         return holds, parent, edges
 
