@@ -82,6 +82,7 @@ class Trees:
         self.told: dict[Key, tuple[PeerId, PeerId]] = {}
         """what owners were told: owner and provider"""
         self._fresh: dict[Key, None] = {}
+        """trees that have changed and were not looked at since"""
         self._steers: dict[PeerId, list[tuple[int, int, PeerId, PeerId]]] = {}
         """to be sent when all that came together has been looked at"""
         self._memo: dict[tuple[Any, ...], Hang | None] = {}
@@ -179,9 +180,9 @@ class Trees:
             member.due = None
             self._pending.pop((*key, peer), None)
         tree.changed = True
+        self._fresh[key] = None
         if member.due is None and member.parent == self.state.me:
             tree.fresh[peer] = None
-            self._fresh[key] = None
 
     def _add(self, tree: Tree, peer: PeerId, parent: PeerId) -> Member:
         member = tree.members[peer] = Member(parent, self.state.now)
@@ -229,7 +230,9 @@ class Trees:
             tree.changed = True
         tree.fresh.pop(peer, None)
         self._pending.pop((*key, peer), None)
-        if not tree.members:
+        if tree.members:
+            self._fresh[key] = None
+        else:
             del self.trees[key]
             self._fresh.pop(key, None)
 
@@ -242,7 +245,7 @@ class Trees:
         fresh, self._fresh = self._fresh, {}
         for key in fresh:
             tree = self.trees.get(key)
-            if tree is not None:
+            if tree is not None and tree.fresh:
                 nodes, tree.fresh = list(tree.fresh), {}
                 self._improve(key, tree, nodes, steers, memo)
         for key, tree in self.trees.items():
