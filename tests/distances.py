@@ -1,5 +1,6 @@
 """Hands that are so far away: a lone broker whose peers answer its pings in time, and say what they see."""
 
+from heapq import heappop, heappush
 from typing import Any
 
 from hands import LoneBroker
@@ -29,7 +30,7 @@ class Surveyor(LoneBroker):
         self.links = links or {}
         """links of routers between two brokers, where the world can tell"""
         self.pongs: list[tuple[float, int, Pong]] = []
-        """answers on their way"""
+        """answers on their way, the next first"""
         self._ready = False
         super().__init__(relays=relays, brokers=tuple(far), **more)
         for (one, other), count in self.links.items():
@@ -45,7 +46,8 @@ class Surveyor(LoneBroker):
         for effect in effects:
             if isinstance(effect, Send) and isinstance(effect.message, Ping) and effect.peer in self.far:
                 way = self.far[effect.peer]
-                self.pongs.append((self.now + 2 * way, effect.peer, self.pong(effect.peer, effect.message)))
+                answer = self.pong(effect.peer, effect.message)
+                heappush(self.pongs, (self.now + 2 * way, effect.peer, answer))
         return effects
 
     def pong(self, peer: int, ping: Ping) -> Pong:
@@ -59,14 +61,18 @@ class Surveyor(LoneBroker):
     def wait(self, seconds: float) -> list[Effect]:
         """Time passes; answers come when they do."""
         until, found = self.now + seconds, []
-        while self.pongs:
-            when, peer, pong = min(self.pongs, key=lambda p: p[:2])
-            if when > until:
-                break
-            self.pongs.remove((when, peer, pong))
-            found += super().wait(when - self.now)
-            found += self.say(peer, pong)
-        return found + super().wait(until - self.now)
+        while True:
+            wake = self.actor.next_wakeup()
+            step = until if wake is None else min(until, max(wake, self.now))
+            if self.pongs and self.pongs[0][0] <= step:
+                when, peer, pong = heappop(self.pongs)
+                self.now = max(self.now, when)
+                found += self.say(peer, pong)
+                continue
+            found += super().wait(step - self.now)
+            self.now = step
+            if step == until and not (self.pongs and self.pongs[0][0] <= until):
+                return found
 
     def period(self) -> list[Effect]:
         """Until the neighbours are measured again; their answers are still to come."""
