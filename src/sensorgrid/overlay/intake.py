@@ -236,6 +236,7 @@ class Intake:
                     if parts is not None:
                         self.ask(parts, peer)
                         continue
+                    piece.trial = source
                 piece.hints = tuple(dict.fromkeys((*message.elsewhere, *piece.hints)))
                 if message.reason == NO_ROOM:
                     piece.why = NO_ROOM  # whatever else fails: with more room it would not have been tried
