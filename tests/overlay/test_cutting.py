@@ -30,7 +30,19 @@ from sensorgrid.model.ids import PeerId, QueryId
 from sensorgrid.model.query import Query
 from sensorgrid.overlay.events import Batch, Effect, Woke
 from sensorgrid.overlay.mechanisms.trees import Trees
-from sensorgrid.overlay.messages import Clip, Feed, Find, Grant, Joined, Leave, Offer, Redirect, Refuse, Want
+from sensorgrid.overlay.messages import (
+    NO_ROOM,
+    Clip,
+    Feed,
+    Find,
+    Grant,
+    Joined,
+    Leave,
+    Offer,
+    Redirect,
+    Refuse,
+    Want,
+)
 from sensorgrid.overlay.outlets import Entry, Outlets, Supply
 from sensorgrid.overlay.policies.interface import Proposal
 from sensorgrid.overlay.policies.relays import NAMES, Relays
@@ -90,6 +102,19 @@ def test_only_the_part_that_was_named_is_taken_from_elsewhere() -> None:
     assert sent(asked, Leave) == []
     assert sent(switched, Leave) == sent(switched, Leave, 1) == [Leave(generation, (cell(LOW),))]
     assert sent(switched, Grant, ANNA) == [Grant(1, (cell(LOW),), (PeerId(1), PeerId(5), PeerId(0)))]
+
+
+def test_if_the_part_is_refused_elsewhere_all_stays_where_it_was() -> None:
+    """The parts keep the path of the whole: nobody is left for want of one."""
+    broker, generation = relay(path_patience_s=3.0)
+    (want,) = sent(redirect(broker, generation), Want, 5)
+
+    effects = broker.say(5, Refuse(want.generation, (cell(LOW),), NO_ROOM)) + broker.wait(9)
+    broker.supply(1, LOW, (2,), generation)
+
+    assert sent(effects, Leave) == []
+    assert sent(effects, Grant, ANNA) == []
+    assert fed(broker.log, ANNA) == {WHOLE: [0, 1], LOW: [2]}
 
 
 def test_ticks_before_during_and_after_a_cut_come_once() -> None:

@@ -261,6 +261,14 @@ def test_who_follows_to_a_relay_that_has_the_data_goes_alone() -> None:
     assert redirects(broker.wait(2)) == {2: (LOW, LOW, 3)}
 
 
+def test_who_follows_takes_nothing_more_so_delta_is_no_matter() -> None:
+    broker = feeder(delta=1000)
+    broker.want(3, WHOLE)
+    broker.want(2, LOW)
+
+    assert redirects(broker.wait(2)) == {2: (LOW, LOW, 3)}
+
+
 def test_clients_and_the_relay_itself_are_not_sent() -> None:
     broker = feeder()
     broker.want(3, WHOLE)

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 from hypothesis import assume, given
+from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
 from distances import Surveyor
@@ -153,6 +154,7 @@ def test_a_node_hangs_where_trying_every_place_finds_the_least_cost(
     check(shape, x, INF, 0.0)
 
 
+@hypothesis_settings(max_examples=300)
 @given(shapes(), st.data(), st.integers(0, 12), st.sampled_from([0.0, 0.02, 0.5]))
 def test_nobody_gets_data_later_than_allowed_nor_moves_for_too_little(
     shape: Shape, data: st.DataObject, added_s: int, hysteresis: float
@@ -217,6 +219,17 @@ def test_a_delay_that_is_not_allowed_is_not_taken_for_any_price() -> None:
 
     assert shape.hang(2, added_s=7) == Hang(1)
     assert shape.hang(2, added_s=6.9) is None
+
+
+def test_those_below_a_node_must_not_be_late_for_it_either() -> None:
+    """1 feeds 2, which the root reaches in 2; over 3, 1 would have its data 4 later, and 2 as well."""
+    cost = np.array([[0, 9, 9, 1], [9, 0, 1, 1], [9, 1, 0, 9], [1, 1, 9, 0]])
+    delay = np.array([[0, 1, 2, 4], [1, 0, 1, 1], [2, 1, 0, 9], [4, 1, 9, 0]])
+    shape = Shape(cost, delay, [-1, 0, 1, 0], [True, True, True, True])
+
+    assert shape.hang(1, added_s=4) == Hang(3)
+    shape.delay[0, 2] = 1.0
+    assert shape.hang(1, added_s=4) is None
 
 
 def test_a_node_never_hangs_under_itself() -> None:
@@ -715,6 +728,16 @@ def test_what_makes_no_sense_is_not_obeyed(to: int, via: int, digits: str) -> No
 
 
 # -- who is asked
+
+
+def test_with_relays_parts_that_are_here_do_not_cut_what_is_looked_for() -> None:
+    with_relays = LoneBroker(others={"001": 1}, relays=Relays("DIRECT"))
+    without = LoneBroker(others={"001": 1})
+    for broker in (with_relays, without):
+        broker.relays("0010", provider=1, receiver=ANNA)
+
+    assert [f.cells for f in sent(find(with_relays, 7), Find, 1)] == [(cell("001"),)]
+    assert [f.cells for f in sent(find(without, 7), Find, 1)] == [(cell("0011"),)]
 
 
 def find(broker: LoneBroker, peer: int) -> list[Effect]:
