@@ -45,6 +45,7 @@ from sensorgrid.overlay.intake import Piece
 from sensorgrid.overlay.invariants import broken
 from sensorgrid.overlay.messages import Clip, Feed, Grant, Leave, Message, Offer, Refuse, Want
 from sensorgrid.overlay.policies.interface import Never, Policy, Proposal, Reactive, View
+from sensorgrid.overlay.policies.relays import Relays
 from sensorgrid.overlay.session import Session
 from sensorgrid.overlay.settings import Settings
 from sensorgrid.simulator.checkers import truth_of
@@ -190,10 +191,15 @@ class LoneBroker(Hands):
         owns: tuple[str, ...] = ("000",),
         others: dict[str, int] | None = None,
         policy: Policy | None = None,
+        relays: Relays | None = None,
+        brokers: tuple[int, ...] = (),
         **changes: Any,
     ) -> None:
-        super().__init__(Broker(PeerId(0), GRID, settings(**changes), policy or Never(), Random(1)))
+        chosen = settings(**changes)
+        super().__init__(Broker(PeerId(0), GRID, chosen, policy or Never(), Random(1), relays))
         self._offers = 0
+        self.brokers = tuple(PeerId(b) for b in brokers)
+        """candidates for relays"""
         self.assign(dict.fromkeys(owns, 0) | (others or {}))
 
     @property
@@ -204,7 +210,7 @@ class LoneBroker(Hands):
     def assign(self, owners: dict[str, int], epoch: int = 1, recall: bool = True) -> list[Effect]:
         """Who owns what; the lake is read at once, and is empty, unless a test does it."""
         regions = tuple(Region(0, cell(digits), PeerId(owner), epoch) for digits, owner in owners.items())
-        effects = self.feed(Assigned(regions))
+        effects = self.feed(Assigned(regions, (), self.brokers))
         if recall:
             for effect in [e for e in effects if isinstance(e, Recall)]:
                 effects = effects + self.feed(Recalled(effect.attribute, effect.cell, effect.epoch, ()))

@@ -8,6 +8,7 @@ from sensorgrid.model.ids import PeerId, QueryId
 from sensorgrid.model.query import Query
 from sensorgrid.overlay.events import Advised, Region
 from sensorgrid.overlay.policies.interface import Never, Policy
+from sensorgrid.overlay.policies.relays import Relays
 from sensorgrid.simulator.checkers import Deliveries, brokers_of, rules
 from sensorgrid.simulator.world import World
 
@@ -26,6 +27,7 @@ class SmallWorld(World):
         budgets: dict[int, int] | None = None,
         attributes: int = 1,
         trace: bool = False,
+        relays: Relays | None = None,
         **changes: Any,
     ) -> None:
         super().__init__(GRID, seed, delay_s, rate, trace)
@@ -33,7 +35,7 @@ class SmallWorld(World):
         self.deliveries = Deliveries(self)
         for number in range(max(owners.values()) + 1 if brokers is None else brokers):
             budget = (budgets or {}).get(number, changes.get("budget", 10_000))
-            self.add_broker(PeerId(number), settings(**(changes | {"budget": budget})), policy)
+            self.add_broker(PeerId(number), settings(**(changes | {"budget": budget})), policy, relays)
         self.owners = owners
         self.assign([Region(a, cell(d), PeerId(o), 1) for a in range(attributes) for d, o in owners.items()])
         self.ticks = 0

@@ -2,6 +2,7 @@
 
 from collections import Counter
 
+import pytest
 from hypothesis import given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
@@ -13,20 +14,28 @@ from sensorgrid.overlay import messages
 from sensorgrid.overlay.codec import CodecError, decode, encode
 from sensorgrid.overlay.events import Batch, Deliver
 from sensorgrid.overlay.messages import Feed, Grant
+from sensorgrid.overlay.policies.relays import Relays
 
 # -- to a broker
 
 
+@pytest.mark.parametrize("strategy", [None, "CTP", "TREE"])
 @hypothesis_settings(max_examples=100)
-@given(st.lists(st.tuples(st.sampled_from([1, 2, 3, ANNA, BEN]), anything), max_size=12))
+@given(said=st.lists(st.tuples(st.sampled_from([1, 2, 3, ANNA, BEN]), anything), max_size=12))
 def test_whatever_peers_say_a_broker_neither_fails_nor_breaks_its_rules(
-    said: list[tuple[int, messages.Any]],
+    strategy: str | None, said: list[tuple[int, messages.Any]]
 ) -> None:
     """Errors are split by blame: nonsense from a peer is the peer's, and must not take a broker down."""
-    broker = LoneBroker(owns=("000", "001"), others={"010": 1, "011": 2}, budget=3 * REGION)
+    relays = None if strategy is None else Relays(strategy, k=2, measure_s=1.0, review_s=0.5, optimise_s=1.0)
+    broker = LoneBroker(
+        owns=("000", "001"), others={"010": 1, "011": 2}, budget=3 * REGION, relays=relays, brokers=(1, 2, 3)
+    )
     broker.up(1, 2, 3, ANNA, BEN)
     broker.want(ANNA, "000")
     broker.relays("010", provider=1, receiver=BEN)
+    for peer in (1, 2, 3):  # measured, if it measures at all
+        broker.say(peer, messages.Pong(0.0, ()))
+        broker.say(peer, messages.Pong(broker.now, ((PeerId(6 - peer), 0.1, 2, 0.0),)))
 
     for number, (peer, message) in enumerate(said):
         try:

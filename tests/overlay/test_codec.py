@@ -26,6 +26,9 @@ clips = st.builds(Clip, st.tuples(*[st.integers(0, 1 << 22)] * 4), limits, bound
 located = st.lists(st.tuples(cells, st.none() | peers), max_size=4).map(tuple)
 carried = st.lists(st.tuples(st.integers(0, 9), cells), max_size=3).map(tuple)
 
+delays = st.floats(allow_nan=False)
+views = st.lists(st.tuples(peers, delays, st.none() | numbers, delays), max_size=3).map(tuple)
+
 
 @st.composite
 def slabs(draw: st.DrawFn) -> Slab:
@@ -63,6 +66,14 @@ plain = st.one_of(
     st.builds(messages.Answer, numbers, numbers),
     st.builds(messages.Moving, numbers, numbers),
     st.builds(messages.News, st.lists(st.tuples(peers, numbers, numbers, carried), max_size=3).map(tuple)),
+    st.builds(messages.Ping, delays, st.booleans()),
+    st.builds(messages.Pong, delays, st.none() | views),
+    st.builds(
+        messages.Joined, st.lists(st.tuples(st.integers(0, 9), cells, st.none() | peers), max_size=3).map(tuple)
+    ),
+    st.builds(
+        messages.Steer, st.lists(st.tuples(st.integers(0, 9), cells, peers, peers), max_size=3).map(tuple)
+    ),
     st.builds(messages.Alive, st.booleans()),
 )  # fmt: skip
 

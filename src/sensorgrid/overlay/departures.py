@@ -53,10 +53,12 @@ class Departures(Generic[Reason]):
 
     def peer_down(self, peer: PeerId) -> None:
         """Nobody can go there now."""
-        for group in self._groups:
-            if group.to == peer:
-                self.failed(group.why)
-                self._stay(group)
+        ended = [group for group in self._groups if group.to == peer]
+        if ended:
+            self._groups = deque(group for group in self._groups if group.to != peer)
+        for group in ended:
+            self.failed(group.why)
+            self._stay(group)
 
     def next_wakeup(self) -> Instant | None:
         """When the first of them should have left."""
@@ -66,10 +68,11 @@ class Departures(Generic[Reason]):
         """Who is still here stays."""
         while self._groups and self._groups[0].due <= self.state.now:
             group = self._groups.popleft()
-            if any(entry.supply is not None and entry.going is not None for entry in group.entries):
+            if any(entry.supply is not None and entry.going == group.to for entry in group.entries):
                 self.failed(group.why)
             self._stay(group)
 
     def _stay(self, group: _Group[Reason]) -> None:
         for entry in group.entries:
-            self.state.outlets.stay(entry)
+            if entry.going == group.to:  # else it was sent elsewhere since
+                self.state.outlets.stay(entry)

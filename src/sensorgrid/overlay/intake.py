@@ -207,8 +207,8 @@ class Intake:
             piece, source = self._entry(peer, message.generation, cell)
             if piece is None or source is None:
                 continue
-            if message.path is not None and not all(map(is_broker, message.path)):
-                continue  # streams pass brokers only
+            if message.path is not None and not (message.path and all(map(is_broker, message.path))):
+                continue  # streams pass brokers only, and one at least
             source.path = message.path
             if message.path is not None and self.host.me in message.path:
                 # Whoever finds itself in a path leaves at once, for the owner: two crossed redirects form a
@@ -236,6 +236,7 @@ class Intake:
                     if parts is not None:
                         self.ask(parts, peer)
                         continue
+                    piece.trial = source
                 piece.hints = tuple(dict.fromkeys((*message.elsewhere, *piece.hints)))
                 if message.reason == NO_ROOM:
                     piece.why = NO_ROOM  # whatever else fails: with more room it would not have been tried

@@ -38,6 +38,8 @@ class _Asked:
     at: Instant
     again: float | None = None
     """what the measurement before said, if it was doubted"""
+    dialled: bool = False
+    """whether the connection had to be opened first, which takes time as well"""
 
 
 def _differ(
@@ -105,7 +107,7 @@ class Neighbourhood:
             self._ping(peer)
 
     def _ping(self, peer: PeerId, again: float | None = None) -> None:
-        self._asked[peer] = _Asked(self.state.now, again)
+        self._asked[peer] = _Asked(self.state.now, again, peer not in self.state.links.up)
         self.state.send(peer, Ping(self.state.now, True))
 
     def ponged(self, peer: PeerId, message: Pong) -> None:
@@ -114,7 +116,10 @@ class Neighbourhood:
         if asked is None or asked.at != message.at:
             return
         del self._asked[peer]
-        self._measured(peer, (self.state.now - message.at) / 2, asked.again)
+        if asked.dialled:
+            self._ping(peer, asked.again)  # now it is open
+        else:
+            self._measured(peer, (self.state.now - message.at) / 2, asked.again)
         if message.view is not None:
             before = self.state.views.get(peer, {})
             seen = {p: (delay_s, hops) for p, delay_s, hops, _ in message.view[:KNOWN_MAX] if is_broker(p)}

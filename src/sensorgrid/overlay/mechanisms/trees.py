@@ -82,6 +82,7 @@ class Trees:
         self.told: dict[Key, tuple[PeerId, PeerId]] = {}
         """what owners were told: owner and provider"""
         self._fresh: dict[Key, None] = {}
+        """trees that have changed and were not looked at since"""
         self._steers: dict[PeerId, list[tuple[int, int, PeerId, PeerId]]] = {}
         """to be sent when all that came together has been looked at"""
         self._memo: dict[tuple[Any, ...], Hang | None] = {}
@@ -183,9 +184,9 @@ class Trees:
             member.due = None
             self._pending.pop((*key, peer), None)
         tree.changed = True
+        self._fresh[key] = None
         if member.due is None and member.parent == self.state.me:
             tree.fresh[peer] = None
-            self._fresh[key] = None
 
     def _add(self, tree: Tree, peer: PeerId, parent: PeerId) -> Member:
         member = tree.members[peer] = Member(parent, self.state.now)
@@ -233,7 +234,9 @@ class Trees:
             tree.changed = True
         tree.fresh.pop(peer, None)
         self._pending.pop((*key, peer), None)
-        if not tree.members:
+        if tree.members:
+            self._fresh[key] = None
+        else:
             del self.trees[key]
             self._fresh.pop(key, None)
 
@@ -246,7 +249,7 @@ class Trees:
         fresh, self._fresh = self._fresh, {}
         for key in fresh:
             tree = self.trees.get(key)
-            if tree is not None:
+            if tree is not None and tree.fresh:
                 nodes, tree.fresh = list(tree.fresh), {}
                 self._improve(key, tree, nodes, steers, memo)
         for key, tree in self.trees.items():
@@ -368,10 +371,10 @@ class Trees:
             if other is None:
                 continue
             for peer, member in other.members.items():
-                i, p = way.at.get(peer), way.at.get(member.parent)
-                if i is not None and p is not None and (code == cell or not holds[i]):
+                i = way.at.get(peer)
+                if i is not None and (code == cell or not holds[i]):
                     holds[i] = True
-                    parent[i] = p
+                    parent[i] = way.at.get(member.parent, i)  # on somebody unknown: as good as in a circle
                     edges[i] = code == cell and member.due is None
         return holds, parent, edges
 

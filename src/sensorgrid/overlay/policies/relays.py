@@ -112,5 +112,7 @@ class Relays:
         for name in ("k", "measure_s", "review_s", "optimise_s"):
             if not getattr(self, name) > 0:
                 raise RelayError(f"{name}: found {getattr(self, name)}, expected a positive number")
-        if self.delta < 0 or self.hysteresis < 0 or (self.added_s is not None and self.added_s < 0):
-            raise RelayError("delta, hysteresis, added_s: found a negative number, expected 0 or more")
+        for name in ("delta", "hysteresis", "added_s"):
+            value = getattr(self, name)
+            if value is not None and not value >= 0:
+                raise RelayError(f"{name}: found {value}, expected 0 or more")
