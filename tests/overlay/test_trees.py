@@ -64,8 +64,8 @@ class Shape:
         parent = self.parent.copy()
         parent[x] = place.parent
         if place.between >= 0:
-            parent[place.between] = place.parent
             parent[place.child] = parent[x] = place.between
+            parent[place.between] = place.parent  # which may be `x`
         return parent
 
     def price(self, parent: Any) -> float:
@@ -81,6 +81,11 @@ class Shape:
             for y in range(n)
             for s in range(n)
             if self.edges[y] and not self.holds[s] and not self.barred[s]
+        ]
+        tried += [
+            Hang(int(self.parent[y]), x, y)
+            for y in range(n)
+            if self.edges[y] and y != x and not self.barred[self.parent[y]]
         ]
         found = []
         for place in tried:
@@ -204,6 +209,13 @@ def test_a_broker_is_put_on_an_edge_where_two_ways_come_together() -> None:
     assert shape.hang(2) == Hang(0, 3, 1)
 
 
+def test_a_node_may_hang_on_an_edge_itself() -> None:
+    way = line(0, 10, 4)
+    shape = Shape(way, way, [-1, 0, 0], [True, True, True])
+
+    assert shape.hang(2) == Hang(0, 2, 1)
+
+
 def test_a_change_must_save_its_share() -> None:
     """The root, 1 beside the way, 2 at its end: from 10 to 9."""
     way = line(0, 1, 10)
@@ -216,6 +228,7 @@ def test_a_change_must_save_its_share() -> None:
 def test_a_delay_that_is_not_allowed_is_not_taken_for_any_price() -> None:
     cost, delay = line(0, 8, 10), np.array([[0, 8, 3], [8, 0, 2], [3, 2, 0]])
     shape = Shape(cost, delay, [-1, 0, 0], [True, True, True])
+    shape.edges[:] = False
 
     assert shape.hang(2, added_s=7) == Hang(1)
     assert shape.hang(2, added_s=6.9) is None

@@ -122,7 +122,11 @@ class Neighbourhood:
             self._measured(peer, (self.state.now - message.at) / 2, asked.again)
         if message.view is not None:
             before = self.state.views.get(peer, {})
-            seen = {p: (delay_s, hops) for p, delay_s, hops, _ in message.view[:KNOWN_MAX] if is_broker(p)}
+            seen = {
+                p: (delay_s, hops)
+                for p, delay_s, hops, _ in message.view[:KNOWN_MAX]
+                if is_broker(p) and delay_s >= 0 and (hops is None or hops >= 0)
+            }
             self.state.views[peer] = seen
             self.state.sights += _differ(before, seen)
             for other in seen:

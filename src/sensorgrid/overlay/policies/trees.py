@@ -119,6 +119,8 @@ def _best(
         at, steps = i, 0
         while at >= 0 and steps <= n:
             slack[at] = min(slack[at], mine)
+            if at == x:
+                break  # what is below it goes with it, wherever it hangs now
             at = parent[at]
             steps += 1
     now = cost[parent[x], x]
