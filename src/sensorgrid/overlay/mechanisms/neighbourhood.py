@@ -42,6 +42,11 @@ class _Asked:
     """whether the connection had to be opened first, which takes time as well"""
 
 
+def _other(delay_s: float, usual_s: float) -> bool:
+    """Whether a delay is another one than usual, apart from noise."""
+    return abs(delay_s - usual_s) > NOISE_S and not usual_s / CHANGED < delay_s < usual_s * CHANGED
+
+
 def _differ(
     before: dict[PeerId, tuple[float, int | None]], after: dict[PeerId, tuple[float, int | None]]
 ) -> bool:
@@ -50,9 +55,7 @@ def _differ(
         return True
     for peer, (delay_s, hops) in after.items():
         usual, links = before[peer]
-        if hops != links or (
-            abs(delay_s - usual) > NOISE_S and not usual / CHANGED < delay_s < usual * CHANGED
-        ):
+        if hops != links or _other(delay_s, usual):
             return True
     return False
 
@@ -141,10 +144,12 @@ class Neighbourhood:
             self._stale = True
             return
         usual = before.delay_s
-        if abs(delay_s - usual) > NOISE_S and not usual / CHANGED < delay_s < usual * CHANGED:
+        if _other(delay_s, usual):
             if doubted is None:
                 self._ping(peer, delay_s)
                 return
+            if _other(delay_s, doubted):
+                return  # two odd ones that do not agree say nothing
             usual = delay_s
             state.sights += 1
         state.delays[peer] = Measured(usual + GAIN * (delay_s - usual), state.now)

@@ -76,8 +76,8 @@ class Trees:
         self._members = 0
         self._pending: dict[tuple[int, int, PeerId], None] = {}
         """members that were steered and have not said that they went"""
-        self._declined: dict[tuple[int, int, PeerId, PeerId], Instant] = {}
-        """(attribute, cell, receiver, provider) and until when"""
+        self._declined: dict[tuple[int, int, PeerId], dict[PeerId, Instant]] = {}
+        """by (attribute, cell, receiver): providers that it did not go to, and until when"""
         self._rerouted = state.outlets.rerouted = {}
         self.told: dict[Key, tuple[PeerId, PeerId]] = {}
         """what owners were told: owner and provider"""
@@ -283,15 +283,19 @@ class Trees:
     def _give_up(self) -> None:
         """Who did not go where he was told is where he said, or nowhere."""
         now = self.state.now
-        for key in [key for key, until in self._declined.items() if until <= now]:
-            del self._declined[key]
+        for key, providers in list(self._declined.items()):
+            left = {provider: until for provider, until in providers.items() if until > now}
+            if left:
+                self._declined[key] = left
+            else:
+                del self._declined[key]
         for attribute, cell, peer in list(self._pending):
             tree = self.trees[attribute, cell]
             member = tree.members[peer]
             if member.due is None or member.due > now:
                 continue
             del self._pending[attribute, cell, peer]
-            self._declined[attribute, cell, peer, member.parent] = now + DECLINED_S
+            self._declined.setdefault((attribute, cell, peer), {})[member.parent] = now + DECLINED_S
             if member.provider is None:
                 self._forget((attribute, cell), tree, peer)
             else:
@@ -352,10 +356,9 @@ class Trees:
 
     def _barred(self, key: Key, peer: PeerId, way: Way) -> Any:
         barred = np.zeros(len(way.names), dtype=np.bool_)
-        if self._declined:
-            for attribute, cell, receiver, provider in self._declined:
-                if (attribute, cell, receiver) == (*key, peer) and provider in way.at:
-                    barred[way.at[provider]] = True
+        for provider in self._declined.get((*key, peer), ()):
+            if provider in way.at:
+                barred[way.at[provider]] = True
         return barred
 
     def _shape(self, key: Key, tree: Tree, way: Way) -> tuple[Any, Any, Any]:
