@@ -71,7 +71,7 @@ def test_a_tree_needs_hardly_more_than_the_bound_and_less_than_any_strategy_of_t
     assert (
         rows["TREE"]["bound_ratio"] <= 1.15
     )  # with so few brokers the nearest to a client is seldom on its way
-    assert rows["TREE"]["traffic_counted"] <= 0.85 * best
+    assert rows["TREE"]["traffic_counted"] <= 0.9 * best
 
 
 def test_off_goes_straight_and_direct_nearly(table: list[dict[str, Any]]) -> None:
@@ -82,8 +82,26 @@ def test_off_goes_straight_and_direct_nearly(table: list[dict[str, Any]]) -> Non
     assert rows["OFF"]["fragments"] == 0
     assert 1 <= rows["DIRECT"]["stretch"] < 1.3
     assert rows["DIRECT"]["relays"] == 0
-    assert rows["CTP"]["relays"] > 0
-    assert rows["CTP"]["similarity"] > 0
+    assert rows["CTS"]["relays"] > 0
+    assert rows["CTS"]["similarity"] > 0
+
+
+def test_the_printed_closest_to_path_never_relays_to_a_neighbour(table: list[dict[str, Any]]) -> None:
+    """Algorithm 1 as printed: the receiver itself is a neighbour, and no way over another is shorter than to it."""
+    rows = by_strategy(table)
+    plan = Sweep(
+        placements=("core",),
+        strategies=("CTP",),
+        brokers=16,
+        clients=160,
+        minutes=5.0,
+        same_s=5e-4,
+        ramp=False,
+    )
+    tolerant = by_strategy(joined(case.play() for case in plan.cases([2]))[0])["CTP"]
+
+    assert rows["CTP"]["traffic_counted"] == rows["DIRECT"]["traffic_counted"]
+    assert tolerant["traffic_counted"] < 0.97 * rows["CTP"]["traffic_counted"]
 
 
 def test_delay_stays_flat_under_merging_while_it_diverges_without(
@@ -173,7 +191,9 @@ def test_waiting_grows_with_what_a_broker_owes() -> None:
     measures._owed = np.array([0.0, 0.5e9, 1e9, 2e9])
     measures._backlog = {1e9: np.array([0.0, 0.0, 0.0, 3e9])}
 
-    assert measures._waits(1e9).tolist() == [0.0, 0.25, 0.5, 3.5]
+    bursts, left = measures._bursts(1e9)
+    assert bursts.tolist() == [0.0, 0.5, 1.0, 1.0]
+    assert left.tolist() == [0.0, 0.0, 0.0, 3.0]
 
 
 @pytest.mark.parametrize(
@@ -181,9 +201,11 @@ def test_waiting_grows_with_what_a_broker_owes() -> None:
     [
         ({"placements": ("moon",)}, "placement: found 'moon', expected some of core, edge, full"),
         ({"strategies": ("BEST",)}, "strategy: found 'BEST', expected some of OFF, DIRECT"),
-        ({"ks": (0,)}, "--k: found 0, expected 1 or more"),
-        ({"deltas": (-1,)}, "--delta: found -1, expected 0 or more"),
-        ({"clients": 0}, "clients: found 0, expected 1 or more"),
+        ({"ks": (0,)}, "--k: found 0, expected 1 to"),
+        ({"deltas": (-1,)}, "--delta: found -1, expected 0 to"),
+        ({"clients": 0}, "--clients: found 0, expected 1 to"),
+        ({"minutes": 0.0}, "--minutes: found 0.0, expected 1 to"),
+        ({"cells": "big"}, "--cells: found 'big', expected some of usual"),
     ],
 )
 def test_a_sweep_that_cannot_be_is_refused(wrong: dict[str, Any], message: str) -> None:

@@ -197,6 +197,22 @@ def relays_command(
             metavar="SECONDS", min=0, help="How much later than by the shortest way TREE may feed anybody."
         ),
     ] = None,
+    same: Annotated[
+        float | None,
+        typer.Option(metavar="SECONDS", min=0, help="Ways that differ by less are equally long to CTP."),
+    ] = None,
+    hops: Annotated[
+        bool,
+        typer.Option(
+            "--hops/--no-hops", help="Whether brokers can know the links between them; else TREE uses delays."
+        ),
+    ] = True,
+    cells: Annotated[
+        str | None,
+        typer.Option(
+            help="How queries are cut: usual (TREE into atoms, the others as little as possible), atoms, fewest."
+        ),
+    ] = None,
     ramp: Annotated[
         bool, typer.Option("--ramp/--no-ramp", help="Also the load that grows (figure 5).")
     ] = True,
@@ -233,6 +249,9 @@ def relays_command(
         "clients": clients,
         "systems": systems,
         "added_s": added,
+        "same_s": same,
+        "hops": hops,
+        "cells": cells,
         "ramp": ramp,
     }
     plan = relays.QUICK if quick else relays.FULL

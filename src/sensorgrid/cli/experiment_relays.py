@@ -1,6 +1,5 @@
 """`sensorgrid experiment relays`: what relay strategies save, as tables."""
 
-from pathlib import Path
 from statistics import mean
 from typing import Any
 
@@ -15,21 +14,21 @@ Row = dict[str, Any]
 
 def topologies_of(text: str | None) -> tuple[str, ...]:
     """The networks that `--topology` names: FILE, all in it, or FILE:NAME."""
+    from sensorgrid.cli.arguments import ArgumentError
+    from sensorgrid.experiments.relay_stage import split_topology
     from sensorgrid.experiments.relays import topologies_in
 
     if text is None:
         return ()
-    if Path(text).is_file():
-        return tuple(topologies_in(Path(text)))
-    file, colon, name = text.rpartition(":")
-    known = topologies_in(Path(file if colon else text))  # says so if there is no such file
-    wanted = [t for t in known if t.rpartition(":")[2] == name]
+    file, name = split_topology(text)
+    known = topologies_in(file)  # says so if there is no such file
+    if not known:
+        raise ArgumentError(f"--topology: found no network in {file}, expected one or more")
+    wanted = tuple(t for t in known if not name or split_topology(t)[1] == name)
     if not wanted:
-        from sensorgrid.cli.arguments import ArgumentError
-
-        some = ", ".join(t.rpartition(":")[2] for t in known[:5])
+        some = ", ".join(split_topology(t)[1] for t in known[:5])
         raise ArgumentError(f"--topology: found no {name!r} in {file}, expected one of its networks: {some}…")
-    return tuple(wanted)
+    return wanted
 
 
 def show(console: Console, rows: list[Row], ramp: list[Row]) -> None:
@@ -54,12 +53,13 @@ def show(console: Console, rows: list[Row], ramp: list[Row]) -> None:
         name = mine[0]["strategy"]
         if name not in ("OFF", "DIRECT", "TREE"):
             name = f"{name} {case[2]}" + (f" Δ{case[3]}" if case[3] else "")
-        saved, ratio = interval(r["reduction"] for r in mine), interval(r["bound_ratio"] for r in mine)
+        saved = interval(r["reduction"] for r in mine)
         assert saved is not None
-        assert ratio is not None
+        ratios = [r["bound_ratio"] for r in mine if r["bound_ratio"] is not None]
+        ratio = f"{mean(ratios):.3f}" if ratios else "-"
         half = f" ± {saved.half:.1%}" if saved.half else ""
         table.add_row(
-            place if place != before else "", name, f"{saved.mean:.1%}{half}", f"{ratio.mean:.3f}",
+            place if place != before else "", name, f"{saved.mean:.1%}{half}", ratio,
             f"{mean(r['stretch'] for r in mine):.2f}", f"{mean(r['similarity'] for r in mine):.2f}",
             _seconds(mean(r["delay_mean_s"] for r in mine)), _seconds(mean(r["delay_p95_s"] for r in mine)),
             f"{mean(r['tree_changes_per_event'] for r in mine):.2f}", f"{mean(r['fragments'] for r in mine):.1f}",
@@ -73,6 +73,11 @@ def show(console: Console, rows: list[Row], ramp: list[Row]) -> None:
         " provider, per query posed or ended; streams: between brokers, per query",
         style="dim",
     )
+    refused = sum(r["refused"] for r in rows)
+    if refused:
+        console.print(
+            f"{refused:,} queries were refused or suspended: the traffic of their strategies is too low"
+        )
     if ramp:
         last = max(r["time_s"] for r in ramp)
         table = Table(

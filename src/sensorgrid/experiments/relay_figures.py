@@ -50,7 +50,7 @@ def _traffic(rows: list[Row], folder: Path) -> Path:
     for axis, place in zip(axes, places, strict=True):
         mine = [r for r in rows if (r["topology"], r["placement"]) == place]
         for i, strategy in enumerate(strategies):
-            found = interval(r["bound_ratio"] for r in mine if r["strategy"] == strategy)
+            found = interval(r["bound_ratio"] or 0.0 for r in mine if r["strategy"] == strategy)
             if found is None:
                 continue
             axis.bar(i, found.mean, yerr=found.half, color=COLOURS[strategy], width=0.7, capsize=2)

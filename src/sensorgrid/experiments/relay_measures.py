@@ -5,10 +5,10 @@ between core and gateway routers, as in the paper: those to brokers are dedicate
 optimised. *All* are all links of routers and both accesses.
 
 Delay of a query: from the tick to the moment when the last of its pieces is at the client's line, over the brokers that
-its stream passes. On each leg: propagation; transmission of its block at the sending broker's uplink; and queueing
-there. All blocks of a tick are due at once, so a block waits for half of what the broker sends in a tick; what a broker
-cannot send in a tick is left for the next, and grows without end if it owes more than it can send. The client's own
-line is the same for all strategies and left out.
+its streams pass. On each leg: propagation, and transmission and queueing at the sending broker's uplink. All blocks of
+a tick are due at once and go out in any order, so the last of n blocks of a query has n / (n + 1) of all that the
+broker sends in the tick before it, its own among it; what a broker cannot send in a tick is left for the next, and
+grows without end if it owes more than it can send. The client's own line is the same for all strategies and left out.
 """
 
 from dataclasses import dataclass
@@ -19,6 +19,7 @@ import numpy.typing as npt
 
 from sensorgrid.experiments.relay_stage import Stage
 from sensorgrid.model.ids import BROKERS_MAX, PeerId
+from sensorgrid.overlay.messages import Path
 from sensorgrid.simulator.checkers import brokers_of, sessions_of
 from sensorgrid.simulator.world import World
 
@@ -110,10 +111,10 @@ class Measures:
 
     # -- every look
 
-    def _waits(self, capacity: float) -> Floats:
-        """At each broker's uplink."""
+    def _bursts(self, capacity: float) -> tuple[Floats, Floats]:
+        """At each broker's uplink: how long it sends what is due at a tick, and what is left from ticks before."""
         backlog = self._backlog.get(capacity, np.zeros(len(self._owed)))
-        return TICK_S * np.minimum(1.0, self._owed / capacity) / 2 + backlog / capacity
+        return TICK_S * np.minimum(1.0, self._owed / capacity), backlog / capacity
 
     def _look(self) -> None:
         self._ways()
@@ -122,26 +123,27 @@ class Measures:
     def _ways(self) -> None:
         """Delays and stretch of all queries that are served."""
         stage = self.stage
-        waits = {c: self._waits(c) for c in {self.capacity_bps, *CAPACITIES_BPS}}
+        waits = {c: self._bursts(c) for c in {self.capacity_bps, *CAPACITIES_BPS}}
         for client, session in sessions_of(self.world).items():
             for standing in session.queries.values():
                 if not standing.admitted:
                     continue
                 worst = dict.fromkeys(waits, 0.0)
+                together: dict[Path, list[int]] = {}
                 for piece in standing.pieces:
-                    path = piece.path
-                    if path is None:
-                        continue
+                    if piece.path is not None:
+                        together.setdefault(piece.path, []).append(piece.points)
+                for path, points in together.items():
                     legs = list(pairwise((*path, client)))
                     far = sum(stage.delay_s(a, b) for a, b in legs)
-                    block = stage.bps(piece.points) * TICK_S
-                    for capacity, wait in waits.items():
-                        delay = far + sum(float(wait[a]) + block / capacity for a, _ in legs)
+                    last = len(points) / (len(points) + 1)
+                    for capacity, (burst, left) in waits.items():
+                        delay = far + sum(last * float(burst[a]) + float(left[a]) for a, _ in legs)
                         worst[capacity] = max(worst[capacity], delay)
                     direct = stage.hops(path[0], client)
                     if direct:
-                        self._stretch[0] += piece.points * sum(stage.hops(a, b) for a, b in legs) / direct
-                        self._stretch[1] += piece.points
+                        self._stretch[0] += sum(points) * sum(stage.hops(a, b) for a, b in legs) / direct
+                        self._stretch[1] += sum(points)
                 for capacity, delay in worst.items():
                     self._found.setdefault(capacity, []).append(delay)
 

@@ -121,12 +121,22 @@ class Stage:
         return float((dual_ascents(cost, roots, legs, rows) * np.array(list(groups.values()))).sum())
 
 
+def split_topology(text: str) -> tuple[Path, str]:
+    """File and name of a network; names may have colons, and files too."""
+    parts = text.split(":")
+    for count in range(len(parts), 0, -1):
+        path = Path(":".join(parts[:count]))
+        if path.is_file():
+            return path, ":".join(parts[count:])
+    return Path(text), ""
+
+
 def underlay_of(setting: Setting) -> Underlay:
     """The network of a setting."""
     if setting.topology == "internet":
         return internet(setting.seed, setting.systems, max(2, 2 * setting.systems // 7))
-    file, _, name = setting.topology.rpartition(":")
-    known = read_topologies(Path(file))
+    file, name = split_topology(setting.topology)
+    known = read_topologies(file)
     if name not in known:
         some = ", ".join(sorted(known)[:5])
         raise ExperimentError(
@@ -135,4 +145,4 @@ def underlay_of(setting: Setting) -> Underlay:
     return real(known[name])
 
 
-__all__ = ["OWNERS", "Setting", "Stage", "Visit", "underlay_of"]
+__all__ = ["OWNERS", "Setting", "Stage", "Visit", "split_topology", "underlay_of"]

@@ -16,11 +16,12 @@ import numpy as np
 
 from sensorgrid.experiments.multires import ExperimentError
 from sensorgrid.experiments.relay_measures import CAPACITIES_BPS, Measures
-from sensorgrid.experiments.relay_stage import Setting, Stage
+from sensorgrid.experiments.relay_stage import Setting, Stage, split_topology
 from sensorgrid.model.ids import BROKERS_MAX, PeerId, QueryId
 from sensorgrid.overlay.events import Region
 from sensorgrid.overlay.policies.interface import Never
-from sensorgrid.overlay.policies.relays import NAMES, TREE, Relays
+from sensorgrid.overlay.policies.relays import NAMES, SAME_S, TREE, Relays
+from sensorgrid.overlay.policies.relays import STRATEGIES as RELAYING
 from sensorgrid.overlay.settings import Settings
 from sensorgrid.simulator.audience import Visit, ramp
 from sensorgrid.simulator.checkers import brokers_of
@@ -31,10 +32,14 @@ from sensorgrid.simulator.world import World
 Row = dict[str, Any]
 
 STRATEGIES = ("OFF", *NAMES)
+LOCAL = tuple(RELAYING)
+"""strategies that depend on the neighbourhood and on Δ"""
 SAMPLE_S = 5.0
 """how often flows are looked at"""
 LOOK_S = 30.0
 """how often every stream's way is looked at"""
+CELLS = ("usual", "atoms", "fewest")
+"""usual: TREE gets the smallest cells that queries can tell apart, the others the fewest that make up a query"""
 BOUND = "bound"
 """the strategy that nobody can follow"""
 RAMP_S, RAMP_END_S = 300.0, 360.0
@@ -53,6 +58,12 @@ class Case:
     ramp: bool = False
     added_s: float | None = None
     """bound on the delay that a tree may add"""
+    same_s: float = SAME_S
+    """ways that differ by less are equally long"""
+    hops: bool = True
+    """whether brokers can know how many links lie between them"""
+    cells: str = "usual"
+    """how queries are cut: one of `CELLS`"""
 
     def play(self) -> Row:
         """The case as a row, or the ramp's rows."""
@@ -62,7 +73,7 @@ class Case:
         stage = _stage(setting)
         if self.strategy == BOUND:
             return self._names() | {"bounds": [stage.bound_at(t) for t in bound_times(stage)]}
-        run = Run(stage, self.strategy, self.k, self.delta, self.added_s)
+        run = Run(stage, self.strategy, self.k, self.delta, self.added_s, self.same_s, self.hops, self.cells)
         return self._names() | run.play()
 
     @property
@@ -75,7 +86,7 @@ class Case:
     def _names(self) -> Row:
         setting = Setting(**self.setting)
         return {
-            "topology": setting.topology.rpartition(":")[2],
+            "topology": split_topology(setting.topology)[1] or setting.topology,
             "placement": setting.placement,
             "strategy": self.strategy,
             "k": self.k,
@@ -99,15 +110,28 @@ def bound_times(stage: Stage) -> list[float]:
 class Run:
     """One strategy on one stage."""
 
-    def __init__(self, stage: Stage, strategy: str, k: int, delta: int, added_s: float | None = None) -> None:
+    def __init__(
+        self,
+        stage: Stage,
+        strategy: str,
+        k: int,
+        delta: int,
+        added_s: float | None = None,
+        same_s: float = SAME_S,
+        hops: bool = True,
+        cells: str = "usual",
+    ) -> None:
         self.stage = stage
         self.strategy = strategy
-        self.relays = Relays(strategy, k=k, delta=delta, added_s=added_s) if strategy in NAMES else None
+        self.atoms = strategy == TREE if cells == "usual" else cells == "atoms"
+        self.relays = None
+        if strategy in NAMES:
+            self.relays = Relays(strategy, k=k, delta=delta, added_s=added_s, same_s=same_s)
         self.settings = Settings(
             budget=1 << 40, depth=12, alive_s=None, idle_s=60.0, news_s=5.0, reservation_s=5.0, age_min_s=10.0,
         )  # fmt: skip
         self.world = World(stage.grid, stage.setting.seed, delay_s=stage.delay_s)
-        self.world.hops = stage.hops
+        self.world.hops = stage.hops if hops else None
         for number in range(len(stage.brokers)):
             self.world.add_broker(PeerId(number), self.settings, Never, self.relays)
         self.world.assign([Region(0, cell, owner, 1) for cell, owner in stage.owners.items()])
@@ -139,7 +163,7 @@ class Run:
         return PeerId(BROKERS_MAX + visit.client)
 
     def _pose(self, query: QueryId, visit: Visit) -> None:
-        cells = visit.cells if self.strategy == TREE else None
+        cells = visit.cells if self.atoms else None
         self.world.submit(self._client(visit), query, visit.ask, cells=cells)
 
     def _end(self, query: QueryId, visit: Visit) -> None:
@@ -171,6 +195,8 @@ class Run:
             "delay_p95_s": found.delay_p95_s,
             "delays": [asdict(d) for d in found.delays()],
             "tree_changes_per_event": switches / max(events, 1),
+            "points_moved_per_event": sum(b.state.intake.points_moved for b in brokers.values())
+            / max(events, 1),
             "messages": messages,
             "fragments": found.fragments,
             "queries": len(stage.visits),
@@ -211,26 +237,31 @@ class Sweep:
     minutes: float = 20.0
     systems: int = 7
     added_s: float | None = None
+    same_s: float = SAME_S
+    hops: bool = True
+    cells: str = "usual"
     ramp: bool = True
 
     def __post_init__(self) -> None:
         for name, found, known in (
             ("placement", self.placements, tuple(PLACEMENTS)),
             ("strategy", self.strategies, STRATEGIES),
+            ("--cells", (self.cells,), CELLS),
         ):
             for value in found:
                 if value not in known:
                     raise ExperimentError(f"{name}: found {value!r}, expected some of {', '.join(known)}")
-        for name, numbers, least in (
-            ("--k", self.ks, 1),
-            ("--delta", self.deltas, 0),
-            ("brokers", (self.brokers,), 1),
-            ("clients", (self.clients,), 1),
-            ("systems", (self.systems,), 3),
+        for option, numbers, least, most in (
+            ("--k", self.ks, 1, 10_000),
+            ("--delta", self.deltas, 0, 1 << 40),
+            ("--brokers", (self.brokers,), 1, 10_000),
+            ("--clients", (self.clients,), 1, 1_000_000),
+            ("--systems", (self.systems,), 3, 1_000),
+            ("--minutes", (self.minutes,), 1, 600),
         ):
             for number in numbers:
-                if number < least:
-                    raise ExperimentError(f"{name}: found {number}, expected {least} or more")
+                if not least <= number <= most:
+                    raise ExperimentError(f"{option}: found {number}, expected {least} to {most}")
 
     def cases(self, seeds: Iterable[int]) -> list[Case]:
         """All runs, and the bounds that they are compared with; OFF is always among them."""
@@ -247,14 +278,22 @@ class Sweep:
                     )
                     found.append(Case(setting, BOUND))
                     found += [
-                        Case(setting, strategy, k, delta, added_s=self.added_s)
-                        for strategy in ("OFF", *(s for s in self.strategies if s != "OFF"))
-                        for k in (self.ks if strategy in NAMES else self.ks[:1])
-                        for delta in (
-                            self.deltas if strategy in NAMES and strategy != TREE else self.deltas[:1]
+                        Case(
+                            setting,
+                            strategy,
+                            k,
+                            delta,
+                            False,
+                            self.added_s,
+                            self.same_s,
+                            self.hops,
+                            self.cells,
                         )
+                        for strategy in ("OFF", *(s for s in self.strategies if s != "OFF"))
+                        for k in (self.ks if strategy in LOCAL else self.ks[:1])
+                        for delta in (self.deltas if strategy in LOCAL else self.deltas[:1])
                     ]
-                    if self.ramp and placement == placements[0]:
+                    if self.ramp and topology == self.topologies[0] and placement == placements[0]:
                         found += [
                             Case(setting, s, self.ks[0], self.deltas[0], ramp=True) for s in self.strategies
                         ]
@@ -268,7 +307,12 @@ QUICK = Sweep(brokers=24, clients=120, minutes=4.0)
 def joined(rows: Iterable[Row]) -> tuple[list[Row], list[Row]]:
     """Rows of runs, each compared with OFF and with the bound; and the ramp's rows."""
     found = list(rows)
-    ramps = [step | {"seed": row["seed"]} for row in found if "ramp" in row for step in row["ramp"]]
+    ramps = [
+        step | {name: row[name] for name in ("topology", "placement", "seed")}
+        for row in found
+        if "ramp" in row
+        for step in row["ramp"]
+    ]
     runs = [row for row in found if "ramp" not in row]
     bounds = {_place(r): r["bounds"] for r in runs if r["strategy"] == BOUND}
     off = {_place(r): r["traffic_counted"] for r in runs if r["strategy"] == "OFF"}
@@ -277,14 +321,21 @@ def joined(rows: Iterable[Row]) -> tuple[list[Row], list[Row]]:
         if row["strategy"] == BOUND:
             continue
         row = dict(row)
-        row["reduction"] = 1 - row["traffic_counted"] / off[_place(row)]
-        row["bound_ratio"] = sum(row.pop("at_bound_times")) / max(sum(bounds[_place(row)]), 1e-9)
+        row["reduction"] = 1 - row["traffic_counted"] / off[_place(row)] if off[_place(row)] else 0.0
+        row["bound_ratio"] = _ratio(sum(row.pop("at_bound_times")), sum(bounds[_place(row)]))
         table.append(row)
     table.sort(
         key=lambda r: (_place(r), STRATEGIES.index(r["strategy"]), r["k"], r["delta"]),
     )
     ramps.sort(key=lambda r: (r["seed"], STRATEGIES.index(r["strategy"]), r["time_s"]))
     return table, ramps
+
+
+def _ratio(found: float, bound: float) -> float | None:
+    """None: something where nothing is needed."""
+    if not bound:
+        return None if found else 1.0
+    return found / bound
 
 
 def _place(row: Row) -> tuple[str, str, int]:

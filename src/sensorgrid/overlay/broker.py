@@ -187,6 +187,7 @@ class Broker:
                 if self.neighbourhood is not None:
                     self.neighbourhood.assigned(event)
             case Routed(peer, hops):
+                state.sights += state.hops.get(peer) != hops
                 state.hops[peer] = hops
             case _:
                 raise TypeError(f"broker {self.me}: found {type(event).__name__}, expected a broker's event")

@@ -137,6 +137,8 @@ class Intake:
         """how often this receiver found itself in a path"""
         self.switches = 0
         """how often this receiver went from one provider to another, with however many pieces at once"""
+        self.points_moved = 0
+        """points per period of those pieces"""
         self._switched: tuple[Instant, PeerId, PeerId] | None = None
         self._generation = 0
         self._due: list[tuple[Instant, int, Piece]] = []
@@ -267,6 +269,7 @@ class Intake:
                 and self.host.roams
             ):
                 obeyed.append(piece)
+        obeyed = [piece for piece in obeyed if piece.feed is not None]  # else it was split once more
         if obeyed:
             self.ask(obeyed, message.to, via=peer)
 
@@ -360,6 +363,7 @@ class Intake:
             switched = (self.now, feed.peer, trial.peer)
             self.switches += switched != self._switched
             self._switched = switched
+            self.points_moved += piece.points
             self.host.send(feed.peer, Leave(feed.generation, (feed.cell,)))
         self.host.moved(piece)
 

@@ -30,7 +30,9 @@ TURNS = 8
 FIRST_MAX = 64
 """brokers that are measured for the first time in one period"""
 KNOWN_MAX = 4096
-"""brokers that are remembered"""
+"""brokers that are remembered, besides those of the assignment"""
+MISSES_MAX = 3
+"""questions without an answer after which a broker that was only heard of is forgotten"""
 
 
 @dataclass(slots=True)
@@ -68,8 +70,10 @@ class Neighbourhood:
         self.k = k
         self.measure_s = measure_s
         self.handlers: dict[type, Callable[[PeerId, Any], None]] = {Ping: self.pinged, Pong: self.ponged}
-        self.known: dict[PeerId, None] = {}
-        """brokers that were heard of, whether they answer or not"""
+        self.known: dict[PeerId, int] = {}
+        """brokers that were heard of, and how often they did not answer since they last did"""
+        self._assigned: frozenset[PeerId] = frozenset()
+        """those of the assignment, which are never forgotten"""
         self._asked: dict[PeerId, _Asked] = {}
         """pings without an answer"""
         self._due: Instant | None = None
@@ -93,7 +97,9 @@ class Neighbourhood:
 
     def assigned(self, event: Assigned) -> None:
         """Initially all brokers of the assignment are candidates."""
-        for peer in (*event.brokers, *(region.owner for region in event.regions), *event.links):
+        peers = (*event.brokers, *(region.owner for region in event.regions), *event.links)
+        self._assigned = frozenset(peers)
+        for peer in peers:
             self._learn(peer)
         self._first()
         if self._due is None:
@@ -101,11 +107,18 @@ class Neighbourhood:
             self._due = self.state.now + self.measure_s * (0.5 + 0.5 * self.state.rng.random())
 
     def _learn(self, peer: PeerId) -> None:
-        if peer != self.state.me and is_broker(peer) and len(self.known) < KNOWN_MAX:
-            self.known.setdefault(peer)
+        if (
+            peer != self.state.me
+            and is_broker(peer)
+            and (peer in self._assigned or len(self.known) < KNOWN_MAX)
+        ):
+            self.known.setdefault(peer, 0)
 
     def _first(self) -> None:
-        new = [p for p in self.known if p not in self.state.delays and p not in self._asked]
+        new = [
+            p for p, misses in self.known.items()
+            if not misses and p not in self.state.delays and p not in self._asked
+        ]  # fmt: skip
         for peer in new[:FIRST_MAX]:
             self._ping(peer)
 
@@ -119,6 +132,8 @@ class Neighbourhood:
         if asked is None or asked.at != message.at:
             return
         del self._asked[peer]
+        if peer in self.known:
+            self.known[peer] = 0
         if asked.dialled:
             self._ping(peer, asked.again)  # now it is open
         else:
@@ -156,9 +171,14 @@ class Neighbourhood:
         self._stale = True
 
     def _gone(self, peer: PeerId) -> None:
-        """A broker that does not answer is no neighbour; it is asked again in its turn."""
+        """A broker that does not answer is no neighbour; it is asked again in its turn. Hearsay is forgotten."""
         state = self.state
         self._asked.pop(peer, None)
+        if peer in self.known:
+            self.known[peer] += 1
+            if self.known[peer] >= MISSES_MAX and peer not in self._assigned:
+                del self.known[peer]
+                state.hops.pop(peer, None)
         state.views.pop(peer, None)
         if state.delays.pop(peer, None) is not None:
             state.sights += 1

@@ -88,7 +88,15 @@ class Relaying:
     def _relay(self, receiver: PeerId, path: tuple[PeerId, ...]) -> PeerId:
         state = self.state
         near = tuple(p for p in state.near if p not in path)
-        return self.strategy(Sight(receiver, near, self._here, lambda n: state.delay_between(n, receiver)))
+        return self.strategy(
+            Sight(
+                receiver,
+                near,
+                self._here,
+                lambda n: state.delay_between(n, receiver),
+                self.relays.same_s,
+            )
+        )
 
     def _here(self, peer: PeerId) -> float:
         measured = self.state.delays.get(peer)

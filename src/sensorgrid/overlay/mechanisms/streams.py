@@ -378,6 +378,8 @@ class Streams:
         assert isinstance(supply, Supply)
         if piece is supply.past or (piece.feed is None and piece.trial is None):
             return None  # nobody feeds it: its receivers ask for the parts themselves
+        if max(parts).bit_length() - 1 > self.state.digits:
+            return None  # a part smaller than a point
         outlets = self.state.outlets
         self._forget_past(supply)
         entries = list(supply.entries.values())
@@ -389,6 +391,11 @@ class Streams:
             within = [s for s in supplies if contains(s.cell, entry.cell)]
             if within:
                 outlets.add(entry, within[0])
+                continue
+            if entry.of_broker and entry.until is not None:
+                self._refuse(
+                    entry.peer, entry.generation, entry.cell, "cut"
+                )  # the past is never cut: look for it
                 continue
             for new in outlets.parts(entry, parts[0]):
                 outlets.add(new, next(s for s in supplies if contains(s.cell, new.cell)))

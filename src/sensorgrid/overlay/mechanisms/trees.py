@@ -111,7 +111,7 @@ class Trees:
             self._due is None or self._due > state.now + self.relays.review_s
         ):
             self._due = state.now + self.relays.review_s
-        if self._refresh_at is None and (self.told or self.trees):
+        if self._refresh_at is None and (self.told or self.trees or self._declined):
             self._refresh_at = state.now + self.relays.measure_s
         return False
 
@@ -283,12 +283,7 @@ class Trees:
     def _give_up(self) -> None:
         """Who did not go where he was told is where he said, or nowhere."""
         now = self.state.now
-        for key, providers in list(self._declined.items()):
-            left = {provider: until for provider, until in providers.items() if until > now}
-            if left:
-                self._declined[key] = left
-            else:
-                del self._declined[key]
+        self._forget_declined()
         for attribute, cell, peer in list(self._pending):
             tree = self.trees[attribute, cell]
             member = tree.members[peer]
@@ -300,6 +295,14 @@ class Trees:
                 self._forget((attribute, cell), tree, peer)
             else:
                 member.parent, member.due = member.provider, None
+
+    def _forget_declined(self) -> None:
+        for key, providers in list(self._declined.items()):
+            left = {provider: until for provider, until in providers.items() if until > self.state.now}
+            if left:
+                self._declined[key] = left
+            else:
+                del self._declined[key]
 
     def _improve(
         self,
@@ -384,7 +387,7 @@ class Trees:
     def _distances(self) -> Way:
         """Between all brokers that are known, by hops where these are."""
         state = self.state
-        version = (state.sights, len(state.hops))
+        version = (state.sights, len(state.delays))
         if self._way is not None and self._way[:2] == version:
             return self._way[2]
         names = tuple(sorted({state.me, *state.delays}))
@@ -409,7 +412,12 @@ class Trees:
             np.fill_diagonal(matrix, 0.0)
             unknown = np.isinf(matrix)
             matrix[unknown] = matrix.T[unknown]
-        way = Way(names, hops if state.hops else delay, delay)
+        cost = delay
+        if state.hops:  # of a pair of which they are not known, as many as its delay is usually worth
+            known = np.isfinite(hops) & np.isfinite(delay) & (delay > 0)
+            worth = float(np.median(hops[known] / delay[known])) if known.any() else 1.0
+            cost = np.where(np.isfinite(hops), hops, delay * worth)
+        way = Way(names, cost, delay)
         self._way = (*version, way)
         return way
 
@@ -439,6 +447,7 @@ class Trees:
             news.setdefault(owner, []).append((*key, provider))
         for owner, items in news.items():
             self.state.send(owner, Joined(tuple(items)))
+        self._forget_declined()
         too_old = self.state.now - PERIODS * self.relays.measure_s
         for key, tree in list(self.trees.items()):
             supply = self.state.outlets.supply_for(*key)

@@ -32,6 +32,8 @@ class Sight:
     """delay from this broker to another"""
     there: Callable[[PeerId], float]
     """delay from a candidate to the receiver, as it measured last"""
+    same_s: float = SAME_S
+    """ways that differ by less are equally long"""
 
     def closer(self) -> list[PeerId]:
         """Candidates that are closer to the receiver than this broker."""
@@ -69,7 +71,7 @@ def closest_to_path(sight: Sight) -> PeerId:
         if sight.there(n) > direct:
             continue
         way = sight.there(n) + sight.here(n)
-        if way < shortest - SAME_S:
+        if way < shortest - sight.same_s:
             relay, shortest = n, way
     return relay
 
@@ -103,6 +105,8 @@ class Relays:
     """how often a tree may be optimised as a whole"""
     hysteresis: float = 0.02
     """a change must save this share of what it changes"""
+    same_s: float = SAME_S
+    """ways that differ by less are equally long to CTP: by default rounding alone, as printed"""
     added_s: float | None = None
     """how much later than by the shortest way a receiver of a tree may get its data; None: however much"""
 

@@ -139,6 +139,8 @@ def _best(
         if below[p]:
             continue
         base = cost[p, y]
+        if base == np.inf:
+            continue
         c = cost[p, x] + cost[x, y] - base
         if c < best and not barred[p]:
             there = depth[p] + delay[p, x]
