@@ -84,3 +84,16 @@ def test_mistakes_are_told_before_anything_runs(tmp_path: Path, arguments: list[
     with running_up(tmp_path, *arguments) as (process, log, _):
         assert process.wait(60) == 2
         assert told in log.read_text()
+
+
+def test_a_port_that_is_in_use_is_told_before_anything_starts(tmp_path: Path) -> None:
+    with running_up(tmp_path, "--no-pipeline") as (_, log, ports):
+        wait_for(lambda: all(map(listens, ports)), f"both brokers to listen, see {log}", 90)
+
+        command = [sys.executable, "-m", "sensorgrid", "up", str(tmp_path / "grid.toml"), "--no-pipeline"]
+        second = subprocess.run(command, capture_output=True, text=True, timeout=120)
+
+    assert second.returncode == 2
+    said = " ".join(second.stderr.split())
+    assert f"broker 0: found that 127.0.0.1:{ports[0]} is in use, expected a free port" in said
+    assert "Traceback" not in said

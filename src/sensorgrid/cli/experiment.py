@@ -218,7 +218,11 @@ def relays_command(
     ] = True,
     figures: Annotated[
         Path | None,
-        typer.Option("--figures", metavar="FOLDER", help="Draw traffic, delays and the ramp there."),
+        typer.Option(
+            "--figures",
+            metavar="FOLDER",
+            help="Draw traffic, delays and the ramp there (needs sensorgrid[plot]).",
+        ),
     ] = None,
     spark: Annotated[
         str | None, typer.Option("--spark", metavar="MASTER", help="Spread the runs over Spark.")

@@ -33,10 +33,15 @@ def topologies_of(text: str | None) -> tuple[str, ...]:
 
 def show(console: Console, rows: list[Row], ramp: list[Row]) -> None:
     """Means over the seeds, strategy by strategy."""
-    table = Table(title="Traffic and delay by relay strategy", title_justify="left", box=SIMPLE_HEAD)
+    table = Table(
+        title="Traffic and delay by relay strategy",
+        title_justify="left",
+        box=SIMPLE_HEAD,
+        padding=(0, 1, 0, 0),
+    )
     table.add_column("place", no_wrap=True)
     table.add_column("strategy", no_wrap=True)
-    for name in ("saved", "/bound", "stretch", "similar", "delay", "p95", "changes", "streams"):
+    for name in ("saved", "/bound", "stretch", "delay", "p95", "changes", "streams"):
         table.add_column(name, justify="right", no_wrap=True)
 
     def key(row: Row) -> tuple[Any, ...]:
@@ -60,17 +65,19 @@ def show(console: Console, rows: list[Row], ramp: list[Row]) -> None:
         half = f" ± {saved.half:.1%}" if saved.half else ""
         table.add_row(
             place if place != before else "", name, f"{saved.mean:.1%}{half}", ratio,
-            f"{mean(r['stretch'] for r in mine):.2f}", f"{mean(r['similarity'] for r in mine):.2f}",
+            f"{mean(r['stretch'] for r in mine):.2f}",
             _seconds(mean(r["delay_mean_s"] for r in mine)), _seconds(mean(r["delay_p95_s"] for r in mine)),
             f"{mean(r['tree_changes_per_event'] for r in mine):.2f}", f"{mean(r['fragments'] for r in mine):.1f}",
         )  # fmt: skip
         before = place
     console.print(table)
     console.print(
-        "saved: of the traffic between core and gateway routers without relays; /bound: traffic as a multiple of the"
-        " least that is possible; stretch: links on the way over those of the direct way; similar: of the ways of"
-        " merged streams; delay: until a tick is complete at the client's line, uplinks of 1 Gbit/s; changes: of"
-        " provider, per query posed or ended; streams: between brokers, per query",
+        "place: brokers at core and gateway routers, at edge routers, or at any (full); DIRECT: over the broker next to"
+        " the client; CTD, CTS: relay closest to destination, to source; FFS: farthest from source; CTP: closest to"
+        " path; TREE: ours. saved: of the traffic between core and gateway routers without relays (OFF), over the whole run;"
+        " /bound: traffic as a multiple of the least that is possible, at four instants when the load has built up;"
+        " stretch: links on the way over those of the direct way; delay: until a tick is complete at the client's line,"
+        " uplinks of 1 Gbit/s; changes: of provider, per query posed or ended; streams: between brokers, per query",
         style="dim",
     )
     refused = sum(r["refused"] for r in rows)

@@ -103,7 +103,11 @@ def explain_command(
         str | None, typer.Option(metavar="W,S,E,N", help="The box; without it, the whole grid.")
     ] = None,
     resolution: Annotated[
-        str, typer.Option(metavar="X[,Y,T]", help="Part of the points and ticks: 1/4 is every fourth.")
+        str,
+        typer.Option(
+            metavar="X[,Y,T]",
+            help="Part of the points and ticks: 1/4 is every fourth; one number is for all three.",
+        ),
     ] = "1",
     start: Annotated[str | None, typer.Option("--from", help="First moment, ISO 8601 with zone.")] = None,
     until: Annotated[str | None, typer.Option("--until", help="End, ISO 8601 with zone.")] = None,

@@ -46,7 +46,11 @@ def query(
         str | None, typer.Option(metavar="W,S,E,N", help="The box; without it, the whole grid.")
     ] = None,
     resolution: Annotated[
-        str | None, typer.Option(metavar="X[,Y,T]", help="Part of the points and ticks: 1/4 is every fourth.")
+        str | None,
+        typer.Option(
+            metavar="X[,Y,T]",
+            help="Part of the points and ticks: 1/4 is every fourth; one number is for all three.",
+        ),
     ] = None,
     spacing: Annotated[
         str | None, typer.Option(metavar="X[,Y]", help="Instead: how far apart points may be.")

@@ -1,7 +1,10 @@
 """`sensorgrid up`: a whole grid on this machine, pipeline and brokers, as processes that are kept running."""
 
 import asyncio
+import errno
+import socket
 import sys
+import time
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -18,6 +21,7 @@ PIPELINE_GRACE_S = 60.0
 """a micro-batch may be under way, and Java has to end"""
 BROKER_GRACE_S = 20.0
 """receivers are sent elsewhere first"""
+PORT_PATIENCE_S = 5.0
 
 
 def up(
@@ -54,6 +58,8 @@ def up(
         check_sources(
             read_settings(config)
         )  # mistakes are told once, here, and not again and again by children
+    for number in chosen:
+        _check_port(number, network.addresses[number])
     command = (sys.executable, "-m", "sensorgrid")
     parts = [
         Part(f"broker {n}", (*command, "broker", str(config), "--id", str(n)), 0, BROKER_GRACE_S)
@@ -72,6 +78,31 @@ def up(
         errors.print(text + Text.from_ansi(line, style="default"), highlight=False, soft_wrap=True)
 
     asyncio.run(_run(Supervisor(parts, say, status), network, chosen))
+
+
+def _check_port(number: int, address: Any) -> None:
+    """Told once, here: a broker that cannot listen would be started again and again.
+
+    The brokers of an `up` that was just killed may take a moment to end.
+    """
+    deadline = time.monotonic() + PORT_PATIENCE_S
+    try:
+        while True:
+            try:
+                with socket.socket(socket.AF_INET6 if ":" in address.host else socket.AF_INET) as probe:
+                    probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+                    probe.bind((address.host, address.port))
+                return
+            except OSError as error:
+                if error.errno != errno.EADDRINUSE or time.monotonic() > deadline:
+                    raise
+                time.sleep(0.2)
+    except OSError as error:
+        why = "is in use" if error.errno == errno.EADDRINUSE else f"cannot be had: {error.strerror}"
+        raise arguments.ArgumentError(
+            f"broker {number}: found that {address.host}:{address.port} {why}, expected a free port (does this grid run"
+            " already? another one? `sensorgrid doctor` looks)"
+        ) from None
 
 
 def _chosen(text: str | None, known: list[Any]) -> list[Any]:

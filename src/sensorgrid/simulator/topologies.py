@@ -99,6 +99,11 @@ def read_topologies(path: Path) -> dict[str, Topology]:
     """The networks of a file, gzipped or not, by name, in its order."""
     try:
         content = path.read_bytes()
+    except OSError as error:
+        raise UnderlayError(
+            f"{path}: found {error.strerror}, expected a file of networks; see docs/relays.md"
+        ) from None
+    try:
         plain = gzip.decompress(content) if content[:2] == b"\x1f\x8b" else content
         networks = msgspec.json.decode(plain, type=list[_Network])
     except (gzip.BadGzipFile, EOFError, zlib.error, UnicodeDecodeError, msgspec.DecodeError) as error:
