@@ -169,7 +169,7 @@ def relays_command(
     json_file: JsonFile = None,
     quick: Annotated[
         bool,
-        typer.Option("--quick", help="24 brokers, 120 clients, four minutes; all placements and strategies."),
+        typer.Option("--quick", help="32 brokers, 240 clients, four minutes; all placements and strategies."),
     ] = False,
     seeds: Annotated[str, typer.Option(metavar="A[-B]", help="Of networks and queries.")] = "1",
     topology: Annotated[

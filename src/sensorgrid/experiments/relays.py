@@ -301,7 +301,7 @@ class Sweep:
 
 
 FULL = Sweep()
-QUICK = Sweep(brokers=24, clients=120, minutes=4.0)
+QUICK = Sweep(brokers=32, clients=240, minutes=4.0)
 
 
 def joined(rows: Iterable[Row]) -> tuple[list[Row], list[Row]]:
