@@ -75,7 +75,7 @@ def show(console: Console, rows: list[Row], ramp: list[Row]) -> None:
         "place: brokers at core and gateway routers, at edge routers, or at any (full); DIRECT: over the broker next to"
         " the client; CTD, CTS: relay closest to destination, to source; FFS: farthest from source; CTP: closest to"
         " path; TREE: ours. saved: of the traffic between core and gateway routers without relays (OFF), over the whole"
-        " run; /bound: traffic as a multiple of the least that is possible, at four instants when the load has built up;"
+        " run; /bound: traffic as a multiple of the least that is possible, at four instants once the load is up;"
         " stretch: links on the way over those of the direct way; delay: until a tick is complete at the client's line,"
         " uplinks of 1 Gbit/s; changes: of provider, per query posed or ended; streams: between brokers, per query",
         style="dim",
