@@ -41,7 +41,7 @@ def show(console: Console, rows: list[Row], ramp: list[Row]) -> None:
     )
     table.add_column("place", no_wrap=True)
     table.add_column("strategy", no_wrap=True)
-    for name in ("saved", "/bound", "stretch", "delay", "p95", "changes", "streams"):
+    for name in ("saved", "/bound", "stretch", "delay", "changes", "streams"):
         table.add_column(name, justify="right", no_wrap=True)
 
     def key(row: Row) -> tuple[Any, ...]:
@@ -62,11 +62,11 @@ def show(console: Console, rows: list[Row], ramp: list[Row]) -> None:
         assert saved is not None
         ratios = [r["bound_ratio"] for r in mine if r["bound_ratio"] is not None]
         ratio = f"{mean(ratios):.3f}" if ratios else "-"
-        half = f" ± {saved.half:.1%}" if saved.half else ""
+        half = f" ±{saved.half:.0%}" if saved.half else ""
         table.add_row(
             place if place != before else "", name, f"{saved.mean:.1%}{half}", ratio,
             f"{mean(r['stretch'] for r in mine):.2f}",
-            _seconds(mean(r["delay_mean_s"] for r in mine)), _seconds(mean(r["delay_p95_s"] for r in mine)),
+            _seconds(mean(r["delay_mean_s"] for r in mine)),
             f"{mean(r['tree_changes_per_event'] for r in mine):.2f}", f"{mean(r['fragments'] for r in mine):.1f}",
         )  # fmt: skip
         before = place
@@ -108,4 +108,4 @@ def show(console: Console, rows: list[Row], ramp: list[Row]) -> None:
 
 
 def _seconds(value: float) -> str:
-    return f"{value * 1e3:.0f} ms" if value < 1 else f"{value:.1f} s"
+    return f"{value * 1e3:.0f} ms" if value < 1 else f"{value:.1f} s" if value < 100 else f"{value:.0f} s"
