@@ -295,3 +295,16 @@ def test_a_mistake_in_the_command_is_told_without_a_traceback(tmp_path: Path) ->
         assert done.returncode != 0
         assert message in done.stderr.replace("\n", "")
         assert "Traceback" not in done.stderr
+
+
+def test_the_broker_next_to_a_client_is_the_nearest_by_delay_or_by_links() -> None:
+    stage = Stage(Setting(placement="full", brokers=12, clients=30, minutes=1.0, seed=4))
+
+    for client in range(30):
+        me = PeerId(BROKERS_MAX + client)
+        by_delay, by_links = stage.target_of(client), stage.target_of(client, by_links=True)
+        assert stage.delay_s(by_delay, me) == min(stage.delay_s(PeerId(b), me) for b in range(12))
+        fewest = min(stage.hops(PeerId(b), me) for b in range(12))
+        assert stage.hops(by_links, me) == fewest
+        nearest = min(stage.delay_s(PeerId(b), me) for b in range(12) if stage.hops(PeerId(b), me) == fewest)
+        assert stage.delay_s(by_links, me) == nearest

@@ -58,7 +58,11 @@ class Stage:
         self._bits = bits_per_point(self.grid) / (1 << self.grid.resolution_bits[2])
         rows, columns = self.routers[: len(self.brokers)], self.routers[len(self.brokers) :]
         accesses = np.array([a.delay_s for a in self.brokers])
-        self._targets = (self.underlay.delay_s[np.ix_(rows, columns)] + accesses[:, None]).argmin(axis=0)
+        delays = self.underlay.delay_s[np.ix_(rows, columns)] + accesses[:, None]
+        self._targets = delays.argmin(axis=0)
+        self._fewest = (self.underlay.hops[np.ix_(rows, columns)] + delays / (1 + delays.max())).argmin(
+            axis=0
+        )
 
     def owner_of(self, cell: int) -> PeerId:
         """Of the region in which a cell lies."""
@@ -82,9 +86,9 @@ class Stage:
         """Links of routers between two."""
         return int(self.underlay.hops[self.router(a), self.router(b)])
 
-    def target_of(self, client: int) -> PeerId:
-        """The broker nearest to a client."""
-        return PeerId(int(self._targets[client]))
+    def target_of(self, client: int, by_links: bool = False) -> PeerId:
+        """The broker with the lowest delay to a client, or of those with the fewest links to it."""
+        return PeerId(int((self._fewest if by_links else self._targets)[client]))
 
     def bps(self, points: float) -> float:
         """The bandwidth of so many points per period."""

@@ -136,7 +136,9 @@ class Run:
             self.world.add_broker(PeerId(number), self.settings, Never, self.relays)
         self.world.assign([Region(0, cell, owner, 1) for cell, owner in stage.owners.items()])
         for number in range(len(stage.clients)):
-            self.world.add_client(self.settings, (stage.target_of(number),), roams=strategy == "OFF")
+            # Who knows how many links lie between, as TREE does, chooses the broker next to the client by them.
+            target = stage.target_of(number, by_links=strategy == TREE and hops)
+            self.world.add_client(self.settings, (target,), roams=strategy == "OFF")
         self.measures = Measures(self.world, stage)
 
     def play(self) -> Row:
