@@ -59,6 +59,7 @@ def _traffic(rows: list[Row], folder: Path) -> Path:
                 xytext=(0, 2), textcoords="offset points",
             )  # fmt: skip
         axis.axhline(1.0, color="black", lw=0.8, ls="--")
+        axis.margins(y=0.12)
         axis.set_xticks(range(len(strategies)), strategies, rotation=45)
         axis.set_title(_title(place), fontsize=10)
         _plain(axis)
