@@ -179,6 +179,12 @@ def relays_command(
             help="Real networks instead of a generated internet: all of a file, or one.",
         ),
     ] = None,
+    latency: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FOLDER", help="Measured round trips between cities, for the delays of --topology."
+        ),
+    ] = None,
     placement: Annotated[str | None, typer.Option(help="Some of core, edge, full, with commas.")] = None,
     strategy: Annotated[
         str | None, typer.Option(help="Some of OFF, DIRECT, CTD, CTS, FFS, CTP, TREE, with commas.")
@@ -252,6 +258,7 @@ def relays_command(
         "brokers": brokers,
         "clients": clients,
         "systems": systems,
+        "latency": None if latency is None else str(latency),
         "added_s": added,
         "same_s": same,
         "hops": hops,

@@ -14,11 +14,13 @@ from sensorgrid.experiments.steiner import dual_ascents
 from sensorgrid.model.ids import BROKERS_MAX, PeerId
 from sensorgrid.simulator.audience import Visit, bits_per_point, lattice, visits
 from sensorgrid.simulator.internet import internet
-from sensorgrid.simulator.topologies import read_topologies, real
+from sensorgrid.simulator.topologies import read_latency, read_topologies, real
 from sensorgrid.simulator.underlay import Access, Underlay, place_brokers, place_clients
 
 Floats = npt.NDArray[np.float64]
 
+SETTLING_S = 1.0
+"""that a query may take from being posed to its first stream"""
 OWNERS = 16
 """brokers that own a region each"""
 
@@ -36,6 +38,8 @@ class Setting:
     seed: int = 1
     systems: int = 7
     """autonomous systems of a generated internet; two in seven are transit"""
+    latency: str = ""
+    """folder with measured round trips, for delays of a real network's links; "": by their length"""
 
 
 class Stage:
@@ -100,7 +104,8 @@ class Stage:
         For each atom a Steiner tree from its owner in which only brokers may duplicate, bounded from below by dual
         ascent; the leaves are the clients, each served by whichever broker is best.
         """
-        live = [v for v in self.visits if v.at_s <= time_s < v.until_s]
+        # Who asked a moment ago has no stream yet, and nobody has to carry it.
+        live = [v for v in self.visits if v.at_s + SETTLING_S <= time_s < v.until_s]
         routers = sorted({self.clients[v.client].router for v in live})
         at = {router: i for i, router in enumerate(routers)}
         wanting: dict[int, Floats] = {}
@@ -146,7 +151,7 @@ def underlay_of(setting: Setting) -> Underlay:
         raise ExperimentError(
             f"topology: found {name!r}, expected one of the {len(known)} in {file}: {some}…"
         )
-    return real(known[name])
+    return real(known[name], read_latency(Path(setting.latency)) if setting.latency else None)
 
 
 __all__ = ["OWNERS", "Setting", "Stage", "Visit", "split_topology", "underlay_of"]

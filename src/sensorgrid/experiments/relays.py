@@ -238,6 +238,7 @@ class Sweep:
     clients: int = 577
     minutes: float = 20.0
     systems: int = 7
+    latency: str = ""
     added_s: float | None = None
     same_s: float = SAME_S
     hops: bool = True
@@ -275,7 +276,14 @@ class Sweep:
                 for placement in placements:
                     setting = asdict(
                         Setting(
-                            topology, placement, self.brokers, self.clients, self.minutes, seed, self.systems
+                            topology,
+                            placement,
+                            self.brokers,
+                            self.clients,
+                            self.minutes,
+                            seed,
+                            self.systems,
+                            self.latency,
                         )
                     )
                     found.append(Case(setting, BOUND))
