@@ -562,7 +562,7 @@ def test_a_file_of_topologies_is_read_in_its_order(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        ("[", "some.json.gz: found .*truncated.*, expected a gzipped list of networks with name, kind, nodes"),
+        ("[", "some.json.gz: found .*truncated.*, expected a list of networks with name, kind, nodes"),
         ({}, r"some.json.gz: found Expected `array`, got `object`, expected"),
         ([{"name": "net"}], r"missing required field `kind` - at `\$\[0\]`"),
         ([network(name=7)], r"Expected `str`, got `int` - at `\$\[0\].name`"),
@@ -588,12 +588,20 @@ def test_a_file_that_is_no_gzip_or_ends_early_is_refused(tmp_path: Path) -> None
     path = tmp_path / "some.json.gz"
     whole = gzip.compress(json.dumps([network()]).encode())
 
-    for content in (b"[]", whole[:-20], whole[:15] + b"\xff" * 30, gzip.compress(b'[{"name": "\xff"}]')):
+    for content in (b"no json", whole[:-20], whole[:15] + b"\xff" * 30, gzip.compress(b'[{"name": "\xff"}]')):
         path.write_bytes(content)
-        with pytest.raises(
-            UnderlayError, match=r"some.json.gz: found .*, expected a gzipped list of networks"
-        ):
+        with pytest.raises(UnderlayError, match=r"some.json.gz: found .*, expected a list of networks"):
             read_topologies(path)
+
+
+def test_a_file_may_be_gzipped_or_not_and_must_be_there(tmp_path: Path) -> None:
+    plain, zipped = tmp_path / "plain.json", tmp_path / "zipped.json.gz"
+    plain.write_text(json.dumps([network()]))
+    zipped.write_bytes(gzip.compress(plain.read_bytes()))
+
+    assert read_topologies(plain) == read_topologies(zipped)
+    with pytest.raises(UnderlayError, match="found No such file or directory, expected a file of networks"):
+        read_topologies(tmp_path / "none.json")
 
 
 SERVERS = "id,name,country,continent,lat,lon\n7,A,X,1,0,0\n3,B,X,1,0,10\n5,C,X,1,0,20\n"  # 1112 km apart
