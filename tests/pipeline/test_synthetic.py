@@ -431,6 +431,20 @@ def test_delays_spread_and_pace_are_options() -> None:
     )
 
 
+def test_copies_can_be_left_out_and_all_other_faults_stay() -> None:
+    given = STREAM | {"stations": "200", "faults": "20", "attributes": weather.TEMPERATURE}
+
+    once, twice = (
+        SyntheticSettings.of(given | {"copies": copies}).earth.labels(1000.0, 8000.0) for copies in ("0", "1")
+    )
+
+    assert set(once["copy"].to_pylist()) == {"original"}
+    assert set(twice["copy"].to_pylist()) == {"original", "duplicate", "conflict"}
+    originals = twice.filter(pc.equal(twice["copy"], "original"))
+    assert once.equals(originals)
+    assert len(set(once["fault"].to_pylist())) > 4
+
+
 def test_a_stream_that_is_stopped_and_started_again_delivers_every_report_once(
     spark: SparkSession, tmp_path: Path
 ) -> None:

@@ -41,7 +41,9 @@ class Stage:
     brokers: int = 8
     seed: int = 7
     late: float = 0.05
-    """part of the reports that come late"""
+    """a factor on the rate of reports that come late"""
+    copies: float = 1.0
+    """a factor on the rate of reports that come twice, perhaps late and with another value"""
     delay_s: float = 0.3
     """the longest way of a prompt report"""
     pace: float = 240.0
@@ -57,6 +59,7 @@ class Stage:
             "lateness": self.lateness_s,
             "delay": self.delay_s,
             "late": self.late,
+            "copies": self.copies,
             "spread": 1,
             "pace": self.pace,
             "attributes": ",".join(self.attributes),

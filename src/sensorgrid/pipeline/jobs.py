@@ -35,8 +35,8 @@ from sensorgrid.pipeline.settings import PipelineSettings
 from sensorgrid.pipeline.stages import Job, known_sensors, sum_up, unheard, write_outputs
 from sensorgrid.pipeline.waiting import Waiting, committed_batch
 
-CHECKPOINT_FORMAT = 2
-"""1: the clock was Spark's `rate` source"""
+CHECKPOINT_FORMAT = 3
+"""1: the clock was Spark's `rate` source; 2: the clock came after the other sources"""
 STOP_S = 30.0
 """how long a micro-batch may go on when the job is asked to stop"""
 COURIER_S = 60.0

@@ -220,9 +220,9 @@ class Waiting(Folder):
             "acknowledged": bundle.acknowledged,
         }
         for _ in range(_TRIES):
-            with suppress(
-                FileNotFoundError
-            ):  # the courier has just left the region's folder, which was empty
+            # The courier leaves a region's folder when it is empty, perhaps just now: then there is no folder to
+            # write to, or one that was there goes while it is looked at, which Arrow takes for a file.
+            with suppress(FileNotFoundError, FileExistsError):
                 self.write_text(_file(bundle.name), json.dumps(content))
                 return
         raise WaitingError(f"bundle {_file(bundle.name)}: found no folder to keep it in, expected one")

@@ -21,6 +21,7 @@ partitions  parallel readers; each has its share of the stations (2)
 lateness    seconds of lateness that the pipeline allows (3600)
 delay       seconds that a prompt report is on its way at most (20)
 late        a factor on the rates of reports that come late or too late (1)
+copies      a factor on the rates of reports that come twice, up to 90 seconds later (1)
 spread      part of a tick over which reports lie; 1 is all of it (a fifth, in whole seconds)
 pace        seconds of weather per second of the earth's clock (1)
 faults      a factor on the usual rates of faults (1); 0 is a perfect world
@@ -94,6 +95,12 @@ class SyntheticSettings:
         rates = Rates(**{rate.name: min(0.5, factor * getattr(Rates(), rate.name)) for rate in fields(Rates)})
         late = _number(given, "late", 1, 0)
         rates = replace(rates, late=min(0.5, late * rates.late), too_late=min(0.5, late * rates.too_late))
+        copies = _number(given, "copies", 1, 0)
+        rates = replace(
+            rates,
+            duplicate=min(0.5, copies * rates.duplicate),
+            conflict=min(0.5, copies * rates.conflict),
+        )
         until = given.get("until")
         speed = inf if given.get("speed") == "max" else _number(given, "speed", 1, 1e-9)
         return cls(
