@@ -56,7 +56,7 @@ class Surveyor(LoneBroker):
             (PeerId(other), delay_s, self.links.get((peer, other)), 1.0)
             for other, delay_s in self.views.get(peer, {}).items()
         )
-        return Pong(ping.at, view if ping.look else None)
+        return Pong(ping.at, view)
 
     def wait(self, seconds: float) -> list[Effect]:
         """Time passes; answers come when they do."""

@@ -23,6 +23,7 @@ located = st.lists(st.tuples(codes, st.none() | peers), max_size=3).map(tuple)
 wants = st.lists(st.tuples(codes, st.sampled_from([64, 32, 16, 128, 1]), ticks), max_size=3).map(tuple)
 delays = st.one_of(st.sampled_from([0.0, 0.5, 1.0]), st.floats())
 views = st.lists(st.tuples(peers, delays, st.none() | numbers, delays), max_size=4).map(tuple)
+shifts = st.lists(st.tuples(peers, st.none() | delays, st.none() | numbers), max_size=4).map(tuple)
 
 anything: st.SearchStrategy[messages.Any] = st.one_of(
     st.builds(messages.Want, few, few, wants, clips, st.none() | ticks, st.none() | peers, st.booleans()),
@@ -44,8 +45,9 @@ anything: st.SearchStrategy[messages.Any] = st.one_of(
             st.tuples(peers, few, numbers, st.lists(st.tuples(few, codes), max_size=2).map(tuple)), max_size=2
         ).map(tuple),
     ),
-    st.builds(messages.Ping, delays, st.booleans()),
-    st.builds(messages.Pong, delays, st.none() | views),
+    st.builds(messages.Ping, delays),
+    st.builds(messages.Pong, delays, views),
+    st.builds(messages.Shifted, shifts),
     st.builds(
         messages.Joined, st.lists(st.tuples(numbers | few, codes, st.none() | peers), max_size=3).map(tuple)
     ),

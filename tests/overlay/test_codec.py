@@ -28,6 +28,7 @@ carried = st.lists(st.tuples(st.integers(0, 9), cells), max_size=3).map(tuple)
 
 delays = st.floats(allow_nan=False)
 views = st.lists(st.tuples(peers, delays, st.none() | numbers, delays), max_size=3).map(tuple)
+shifts = st.lists(st.tuples(peers, st.none() | delays, st.none() | numbers), max_size=3).map(tuple)
 
 
 @st.composite
@@ -66,8 +67,9 @@ plain = st.one_of(
     st.builds(messages.Answer, numbers, numbers),
     st.builds(messages.Moving, numbers, numbers),
     st.builds(messages.News, st.lists(st.tuples(peers, numbers, numbers, carried), max_size=3).map(tuple)),
-    st.builds(messages.Ping, delays, st.booleans()),
-    st.builds(messages.Pong, delays, st.none() | views),
+    st.builds(messages.Ping, delays),
+    st.builds(messages.Pong, delays, views),
+    st.builds(messages.Shifted, shifts),
     st.builds(
         messages.Joined, st.lists(st.tuples(st.integers(0, 9), cells, st.none() | peers), max_size=3).map(tuple)
     ),

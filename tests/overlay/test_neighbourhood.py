@@ -7,7 +7,7 @@ from hands import ANNA, LoneBroker, dialled, sent
 from sensorgrid.model.ids import PeerId
 from sensorgrid.overlay.events import Assigned, Routed
 from sensorgrid.overlay.mechanisms.neighbourhood import FIRST_MAX, KNOWN_MAX, TURNS
-from sensorgrid.overlay.messages import Ping, Pong
+from sensorgrid.overlay.messages import Ping, Pong, Shifted
 from sensorgrid.overlay.policies.relays import Relays
 
 PERIOD = 30.0
@@ -21,6 +21,11 @@ def surveyor(far: dict[int, float] = FAR, k: int = 2, **more: object) -> Surveyo
     return broker
 
 
+def view_of(broker: Surveyor, peer: int) -> dict[int, tuple[float, int | None]]:
+    """What a peer sees, as the broker has heard."""
+    return {other: (seen.delay_s, seen.hops) for other, seen in broker.state.views[PeerId(peer)].items()}
+
+
 # -- measuring
 
 
@@ -29,7 +34,7 @@ def test_all_brokers_of_the_assignment_are_measured_first() -> None:
     broker = LoneBroker(others={"001": 4}, brokers=(0, 1, 2), relays=Relays("CTP"))
 
     assert sorted(dialled(broker.log)) == [1, 2, 4]
-    assert [p.look for p in sent(broker.up(1), Ping, 1)] == [True]
+    assert len(sent(broker.up(1), Ping, 1)) == 1
 
 
 def test_without_relays_nobody_is_measured() -> None:
@@ -117,6 +122,17 @@ def test_neighbours_are_measured_every_period_and_the_others_in_turn() -> None:
     assert all(measured[:4] == [1, 2, 3, 4] for measured in periods)
     assert {peer for measured in periods for peer in measured} == set(far)
     assert {len(measured) for measured in periods} == {4 + 4}, "an eighth of all, rounded up"
+
+
+def test_whoever_feeds_this_broker_is_measured_every_period_however_far() -> None:
+    broker = surveyor({n: 0.001 * n for n in range(1, 31)}, k=1, others={"001": 30})
+    before = [30 in pinged(broker.period()) for _ in range(TURNS - 1)]
+    broker.relays("001", provider=30, receiver=ANNA)
+
+    after = [30 in pinged(broker.period()) for _ in range(TURNS - 1)]
+
+    assert sum(before) <= 1
+    assert all(after)
 
 
 # -- changes
@@ -250,7 +266,7 @@ def test_a_broker_sees_the_network_from_its_neighbours() -> None:
     """ "Each broker can check the network from the point of view of any of the brokers in its neighborhood"."""
     broker = surveyor(views={1: {2: 0.015, 3: 0.025}}, links={(1, 2): 4})
 
-    assert broker.state.views[1] == {2: (0.015, 4), 3: (0.025, None)}
+    assert view_of(broker, 1) == {2: (0.015, 4), 3: (0.025, None)}
     assert broker.state.delay_between(1, 2) == 0.015
     assert broker.state.delay_between(2, 1) == 0.015, "the other way round, if nothing better is known"
     assert broker.state.delay_between(2, 3) == float("inf")
@@ -264,7 +280,7 @@ def test_the_latest_view_replaces_the_one_before() -> None:
     broker.period()
     broker.wait(1)
 
-    assert broker.state.views[1] == {2: (0.016, None)}
+    assert view_of(broker, 1) == {2: (0.016, None)}
 
 
 def test_who_is_seen_by_others_only_is_learnt_and_measured() -> None:
@@ -280,7 +296,7 @@ def test_who_is_seen_by_others_only_is_learnt_and_measured() -> None:
 def test_nonsense_in_a_view_is_left_out() -> None:
     broker = surveyor(views={1: {ANNA: 0.1, 2: -0.5, 3: float("nan"), 7: 0.002}})
 
-    assert broker.state.views[1] == {7: (0.002, None)}
+    assert view_of(broker, 1) == {7: (0.002, None)}
     assert ANNA not in broker.actor.neighbourhood.known  # type: ignore[union-attr]
 
 
@@ -298,27 +314,19 @@ def test_who_asks_is_answered_with_what_was_measured_how_long_ago() -> None:
     broker = surveyor({1: 0.010, 2: 0.020})
     broker.now = 5.0
 
-    (pong,) = sent(broker.say(1, Ping(123.0, True)), Pong, 1)
+    (pong,) = sent(broker.say(1, Ping(123.0)), Pong, 1)
 
     assert pong.at == 123.0
-    assert pong.view is not None
     assert [(peer, hops) for peer, _, hops, _ in pong.view] == [(1, None), (2, None)]
     assert [age for *_, age in pong.view] == pytest.approx([5 - 0.020, 5 - 0.040])
-
-
-def test_who_does_not_want_to_look_gets_no_view() -> None:
-    broker = surveyor()
-
-    assert sent(broker.say(1, Ping(1.0)), Pong) == [Pong(1.0, None)]
 
 
 def test_links_between_brokers_are_told_where_the_world_can_tell() -> None:
     broker = surveyor({1: 0.010, 2: 0.020})
     broker.feed(Routed(PeerId(2), 7))
 
-    (pong,) = sent(broker.say(1, Ping(1.0, True)), Pong, 1)
+    (pong,) = sent(broker.say(1, Ping(1.0)), Pong, 1)
 
-    assert pong.view is not None
     assert [(peer, hops) for peer, _, hops, _ in pong.view] == [(1, None), (2, 7)]
 
 
@@ -335,13 +343,76 @@ def test_a_client_is_not_answered() -> None:
     broker = surveyor()
     broker.up(ANNA)
 
-    effects = broker.say(ANNA, Ping(1.0, True)) + broker.say(ANNA, Pong(0.0, ((PeerId(8), 0.1, None, 0.0),)))
+    effects = broker.say(ANNA, Ping(1.0)) + broker.say(ANNA, Pong(0.0, ((PeerId(8), 0.1, None, 0.0),)))
 
     assert effects == []
     assert {ANNA, 8}.isdisjoint(broker.actor.neighbourhood.known)  # type: ignore[union-attr]
 
 
+def test_of_two_that_measured_each_other_the_newer_counts() -> None:
+    broker = surveyor(views={1: {2: 0.015}, 2: {1: 0.025}})
+    between = [broker.state.delay_between(PeerId(a), PeerId(b)) for a, b in ((1, 2), (2, 1))]
+
+    broker.now += 1
+    broker.say(2, Shifted(((PeerId(1), 0.3, None),)))
+    second = [broker.state.delay_between(PeerId(a), PeerId(b)) for a, b in ((1, 2), (2, 1))]
+    broker.now += 1
+    broker.say(1, Shifted(((PeerId(2), 0.2, None),)))
+    third = [broker.state.delay_between(PeerId(a), PeerId(b)) for a, b in ((1, 2), (2, 1))]
+
+    assert between == [0.025, 0.025], "what 2 said came last, and is as old"
+    assert second == [0.3, 0.3]
+    assert third == [0.2, 0.2]
+
+
+def test_who_sees_something_else_may_say_so_unasked() -> None:
+    broker = surveyor(views={1: {2: 0.015, 3: 0.025}})
+    before = broker.state.sights
+
+    broker.say(1, Shifted(((PeerId(2), 0.3, 7), (PeerId(3), None, None), (PeerId(9), 0.1, None))))
+
+    assert view_of(broker, 1) == {2: (0.3, 7), 9: (0.1, None)}
+    assert broker.state.sights == before + 1
+    assert 9 in broker.actor.neighbourhood.known  # type: ignore[union-attr]
+
+
+def test_a_shift_that_is_none_is_no_news() -> None:
+    broker = surveyor(views={1: {2: 0.015}})
+    before = broker.state.sights
+
+    broker.say(1, Shifted(((PeerId(2), 0.0151, None), (PeerId(3), None, None))))
+
+    assert broker.state.sights == before
+
+
 # -- forged
+
+
+def test_a_shift_of_somebody_whose_view_was_never_asked_for_changes_nothing() -> None:
+    broker = surveyor()
+    broker.up(9)
+    before = (dict(broker.state.views), broker.state.sights)
+
+    broker.say(9, Shifted(((PeerId(1), 0.3, None),)))
+
+    assert (broker.state.views, broker.state.sights) == before
+
+
+def test_a_shift_makes_no_sense_with_clients_and_times_before_the_question() -> None:
+    broker = surveyor(views={1: {2: 0.015}})
+
+    broker.say(1, Shifted(((ANNA, 0.1, None), (PeerId(3), -0.1, None), (PeerId(2), 0.1, -4))))
+
+    assert view_of(broker, 1) == {2: (0.015, None)}
+
+
+def test_no_more_is_remembered_of_a_view_than_of_brokers() -> None:
+    broker = surveyor(views={1: {2: 0.015}})
+
+    for start in range(10, 3 * KNOWN_MAX, 1000):
+        broker.say(1, Shifted(tuple((PeerId(n), 0.1, None) for n in range(start, start + 1000))))
+
+    assert len(broker.state.views[PeerId(1)]) == KNOWN_MAX
 
 
 def test_an_answer_that_nobody_asked_for_changes_nothing() -> None:

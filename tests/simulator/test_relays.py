@@ -168,7 +168,7 @@ def test_when_a_way_becomes_longer_streams_follow_within_a_measurement_period() 
 
     world.far[2, 3] = 0.08  # it was 0.01; from 0 it is 0.03
     world.rerouted()
-    world.tick(int(2 * MEASURE_S) + 1, 1.0)  # one to measure it, one to do something about it
+    world.tick(int(MEASURE_S) + 3, 1.0)  # until it is measured; then to hear of it, look, and go there
 
     assert before == {(0, 2): 64, (2, 3): 64}
     assert (2, 3) not in world.between()

@@ -49,6 +49,7 @@ AMONG_BROKERS = (
     messages.News,
     messages.Ping,
     messages.Pong,
+    messages.Shifted,
     messages.Joined,
     messages.Steer,
 )

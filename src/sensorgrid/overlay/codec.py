@@ -55,6 +55,7 @@ _Plain = (
     | messages.News
     | messages.Ping
     | messages.Pong
+    | messages.Shifted
     | messages.Joined
     | messages.Steer
     | messages.Alive

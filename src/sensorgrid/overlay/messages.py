@@ -204,12 +204,10 @@ class News(Message, frozen=True):
 
 
 class Ping(Message, frozen=True):
-    """How far are you?"""
+    """How far are you, and what do you see?"""
 
     at: float
     """when it was asked, by the asker's clock"""
-    look: bool = False
-    """and what do you see?"""
 
 
 class Pong(Message, frozen=True):
@@ -217,8 +215,15 @@ class Pong(Message, frozen=True):
 
     at: float
     """as it was asked"""
-    view: tuple[tuple[PeerId, float, int | None, float], ...] | None = None
+    view: tuple[tuple[PeerId, float, int | None, float], ...] = ()
     """(broker, delay one way in seconds, routers' links between if known, age of the measurement in seconds)"""
+
+
+class Shifted(Message, frozen=True):
+    """What I see has changed: to those who should not wait until they ask."""
+
+    items: tuple[tuple[PeerId, float | None, int | None], ...]
+    """(broker, delay one way in seconds or None if it does not answer, routers' links between if known)"""
 
 
 # -- trees: between the owner of a cell and those who take it
@@ -262,6 +267,7 @@ Any: TypeAlias = (
     | News
     | Ping
     | Pong
+    | Shifted
     | Joined
     | Steer
     | Alive

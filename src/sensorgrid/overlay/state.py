@@ -7,6 +7,7 @@ broker lets the mechanisms settle in turn until nothing is left to do.
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from random import Random
+from typing import NamedTuple
 
 from sensorgrid.index.codes import prefixes
 from sensorgrid.index.layout import layout_of
@@ -25,7 +26,7 @@ PENDING_MAX = 10_000
 """messages that may wait for a connection to open"""
 DIALS = (
     messages.Want, messages.Find, messages.Found, messages.Offer, messages.Alive, messages.Ping, messages.Joined,
-    messages.Steer,
+    messages.Steer, messages.Shifted,
 )  # fmt: skip
 """messages for which a connection is opened"""
 MIDDLES_MAX = 65_536
@@ -107,6 +108,17 @@ class Measured:
     """when it was last measured"""
 
 
+class Seen(NamedTuple):
+    """How far a broker is from another one, as that one says."""
+
+    delay_s: float
+    """one way"""
+    hops: int | None
+    """links of routers between, where the world can tell"""
+    at: Instant
+    """when it was measured"""
+
+
 @dataclass(slots=True)
 class Counters:
     """What a broker has done, for operators and experiments."""
@@ -184,12 +196,14 @@ class State:
         """to other brokers, one way: neighbourhood to relays and trees"""
         self.near: tuple[PeerId, ...] = ()
         """the neighbourhood, the nearest first"""
-        self.views: dict[PeerId, dict[PeerId, tuple[float, int | None]]] = {}
-        """what other brokers have measured: delay one way in seconds, and hops if known"""
+        self.views: dict[PeerId, dict[PeerId, Seen]] = {}
+        """what other brokers have measured"""
         self.hops: dict[PeerId, int] = {}
         """links of routers between this broker and others, where the world can tell"""
         self.sights = 0
         """grows with every noticeable change of what is known about distances"""
+        self.shifts: dict[PeerId, None] = {}
+        """brokers to which the measured delay has changed: neighbourhood to trees"""
         self.counters = Counters()
         self._middles: dict[int, tuple[float, float]] = {}
 
@@ -225,17 +239,19 @@ class State:
         return known
 
     def delay_between(self, a: PeerId, b: PeerId) -> float:
-        """As the first measured last, or the second; unknown is infinite."""
+        """As the one who measured last says: half of a round trip is the same from both ends. Unknown is infinite."""
         if a == b:
             return 0.0
-        for one, other in ((a, b), (b, a)):
-            if one == self.me:
-                measured = self.delays.get(other)
-                if measured is not None:
-                    return measured.delay_s
-            elif (seen := self.views.get(one, {}).get(other)) is not None:
-                return seen[0]
-        return float("inf")
+        one, other = self._measured(a, b), self._measured(b, a)
+        if other is None or (one is not None and one.at > other.at):
+            one, other = other, one
+        return other.delay_s if other is not None else float("inf")
+
+    def _measured(self, a: PeerId, b: PeerId) -> "Measured | Seen | None":
+        if a == self.me:
+            return self.delays.get(b)
+        view = self.views.get(a)
+        return None if view is None else view.get(b)
 
     def region_of(self, attribute: int, cell: int) -> Region | None:
         """The known region that contains a cell."""

@@ -1,9 +1,9 @@
 """How far away other brokers are: measured, smoothed, exchanged (relays, section 4, "Neighborhood Maintenance").
 
-A broker pings the brokers that it knows. The `k` nearest are its neighbourhood: measured every period, and asked for
-their own measurements, so that it sees the network with their eyes as well (the two-hop view). The others are
-measured in turn, a few each period, so that a broker that has come nearer is noticed. What a broker last measured it
-exports, however old, with its age.
+A broker pings the brokers that it knows. The `k` nearest are its neighbourhood and measured every period, as is whoever
+feeds it; the others in turn, a few each period, so that a broker that has come nearer is noticed. Whoever answers also
+says what it has measured itself, however old, with its age, so that a broker sees the network with the others' eyes as
+well (the two-hop view).
 
 A measurement that differs much from the smoothed one is repeated at once: if the second confirms it, the network has
 changed and the new value holds from then on; smoothing would need many periods to believe it.
@@ -16,8 +16,10 @@ from typing import Any
 
 from sensorgrid.model.ids import Instant, PeerId, is_broker
 from sensorgrid.overlay.events import Assigned
-from sensorgrid.overlay.messages import Ping, Pong
-from sensorgrid.overlay.state import Measured, State
+from sensorgrid.overlay.messages import Ping, Pong, Shifted
+from sensorgrid.overlay.state import Measured, Seen, State
+
+View = dict[PeerId, Seen]
 
 GAIN = 0.25
 """weight of a new measurement"""
@@ -49,17 +51,19 @@ def _other(delay_s: float, usual_s: float) -> bool:
     return abs(delay_s - usual_s) > NOISE_S and not usual_s / CHANGED < delay_s < usual_s * CHANGED
 
 
-def _differ(
-    before: dict[PeerId, tuple[float, int | None]], after: dict[PeerId, tuple[float, int | None]]
-) -> bool:
+def _sound(peer: PeerId, delay_s: float, hops: int | None) -> bool:
+    """Whether somebody's measurement can be one."""
+    return is_broker(peer) and delay_s >= 0 and (hops is None or hops >= 0)
+
+
+def _differ(before: View, after: View) -> bool:
     """Whether a view says something else than before, apart from noise."""
     if before.keys() != after.keys():
         return True
-    for peer, (delay_s, hops) in after.items():
-        usual, links = before[peer]
-        if hops != links or _other(delay_s, usual):
-            return True
-    return False
+    return any(
+        seen.hops != before[peer].hops or _other(seen.delay_s, before[peer].delay_s)
+        for peer, seen in after.items()
+    )
 
 
 class Neighbourhood:
@@ -69,7 +73,11 @@ class Neighbourhood:
         self.state = state
         self.k = k
         self.measure_s = measure_s
-        self.handlers: dict[type, Callable[[PeerId, Any], None]] = {Ping: self.pinged, Pong: self.ponged}
+        self.handlers: dict[type, Callable[[PeerId, Any], None]] = {
+            Ping: self.pinged,
+            Pong: self.ponged,
+            Shifted: self.shifted,
+        }
         self.known: dict[PeerId, int] = {}
         """brokers that were heard of, and how often they did not answer since they last did"""
         self._assigned: frozenset[PeerId] = frozenset()
@@ -85,8 +93,7 @@ class Neighbourhood:
 
     def pinged(self, peer: PeerId, message: Ping) -> None:
         """Answer; and who asks is worth knowing."""
-        view = tuple(self._view()) if message.look else None
-        self.state.send(peer, Pong(message.at, view))
+        self.state.send(peer, Pong(message.at, tuple(self._view())))
         self._learn(peer)
 
     def _view(self) -> list[tuple[PeerId, float, int | None, float]]:
@@ -124,7 +131,7 @@ class Neighbourhood:
 
     def _ping(self, peer: PeerId, again: float | None = None) -> None:
         self._asked[peer] = _Asked(self.state.now, again, peer not in self.state.links.up)
-        self.state.send(peer, Ping(self.state.now, True))
+        self.state.send(peer, Ping(self.state.now))
 
     def ponged(self, peer: PeerId, message: Pong) -> None:
         """An answer, to what was asked last."""
@@ -138,17 +145,30 @@ class Neighbourhood:
             self._ping(peer, asked.again)  # now it is open
         else:
             self._measured(peer, (self.state.now - message.at) / 2, asked.again)
-        if message.view is not None:
-            before = self.state.views.get(peer, {})
-            seen = {
-                p: (delay_s, hops)
-                for p, delay_s, hops, _ in message.view[:KNOWN_MAX]
-                if is_broker(p) and delay_s >= 0 and (hops is None or hops >= 0)
-            }
-            self.state.views[peer] = seen
-            self.state.sights += _differ(before, seen)
-            for other in seen:
-                self._learn(other)
+        now, seen = self.state.now, {}
+        for other, delay_s, hops, age_s in message.view[:KNOWN_MAX]:
+            if _sound(other, delay_s, hops):
+                seen[other] = Seen(delay_s, hops, now - max(0.0, age_s))
+        self._sees(peer, seen)
+
+    def shifted(self, peer: PeerId, message: Shifted) -> None:
+        """Somebody whose view is known sees something else now."""
+        if peer not in self.state.views:
+            return
+        seen = dict(self.state.views[peer])
+        for other, delay_s, hops in message.items[:KNOWN_MAX]:
+            if delay_s is None:
+                seen.pop(other, None)
+            elif _sound(other, delay_s, hops) and (other in seen or len(seen) < KNOWN_MAX):
+                seen[other] = Seen(delay_s, hops, self.state.now)
+        self._sees(peer, seen)
+
+    def _sees(self, peer: PeerId, seen: View) -> None:
+        before = self.state.views.get(peer, {})
+        self.state.views[peer] = seen
+        self.state.sights += _differ(before, seen)
+        for other in seen:
+            self._learn(other)
 
     def _measured(self, peer: PeerId, delay_s: float, doubted: float | None) -> None:
         state = self.state
@@ -167,6 +187,7 @@ class Neighbourhood:
                 return  # two odd ones that do not agree say nothing
             usual = delay_s
             state.sights += 1
+            state.shifts[peer] = None
         state.delays[peer] = Measured(usual + GAIN * (delay_s - usual), state.now)
         self._stale = True
 
@@ -182,7 +203,14 @@ class Neighbourhood:
         state.views.pop(peer, None)
         if state.delays.pop(peer, None) is not None:
             state.sights += 1
+            state.shifts[peer] = None
             self._stale = True
+
+    def _providers(self) -> list[PeerId]:
+        """Whoever feeds this broker: a way in use is measured every period, however far it is."""
+        supplies = (s for cells in self.state.outlets.supplies.values() for s in cells.values())
+        fed_by = {s.path[-2] for s in supplies if s.path is not None and not s.owned}
+        return sorted(fed_by & self.known.keys())
 
     # -- time
 
@@ -212,7 +240,7 @@ class Neighbourhood:
         for peer in list(self._asked):
             self._gone(peer)
         self.settle()
-        for peer in state.near:
+        for peer in dict.fromkeys((*state.near, *self._providers())):
             self._ping(peer)
         others = [p for p in self.known if p not in self._asked]
         count = min(len(others), max(1, -(-len(self.known) // TURNS)))

@@ -18,10 +18,10 @@ import numpy as np
 from sensorgrid.index.codes import prefixes
 from sensorgrid.model.ids import Instant, PeerId, is_broker
 from sensorgrid.overlay.intake import Piece
-from sensorgrid.overlay.messages import Joined, Steer
+from sensorgrid.overlay.messages import Joined, Shifted, Steer
 from sensorgrid.overlay.policies.relays import Relays
 from sensorgrid.overlay.policies.trees import Hang, Way, hang
-from sensorgrid.overlay.state import State
+from sensorgrid.overlay.state import Seen, State
 
 DECLINED_S = 30.0
 """how long a receiver that did not go is not steered to the same provider"""
@@ -54,7 +54,7 @@ class Member:
 class Tree:
     """Who takes a cell, and from whom."""
 
-    __slots__ = ("changed", "fresh", "members", "optimised")
+    __slots__ = ("changed", "fresh", "members", "moved", "optimised")
 
     def __init__(self, now: Instant) -> None:
         self.members: dict[PeerId, Member] = {}
@@ -62,6 +62,8 @@ class Tree:
         """joined, and not looked at yet"""
         self.changed = False
         """since it was optimised"""
+        self.moved = False
+        """whether distances have, since it was optimised"""
         self.optimised = now
 
 
@@ -101,6 +103,8 @@ class Trees:
         if self._sights != state.sights:
             self._sights = state.sights
             self._look_again()
+        if state.shifts:
+            self._tell_shifts()
         if self._rerouted:
             self._tell(self._rerouted)
             self._rerouted.clear()
@@ -136,6 +140,17 @@ class Trees:
                 news.setdefault(after[0], []).append((*key, after[1]))
         for owner, items in news.items():
             self.state.send(owner, Joined(tuple(items)))
+
+    def _tell_shifts(self) -> None:
+        """The owners of what this broker takes hear of a changed delay at once, and not when they next ask."""
+        state = self.state
+        items = tuple(
+            (p, state.delays[p].delay_s if p in state.delays else None, state.hops.get(p))
+            for p in state.shifts
+        )
+        state.shifts.clear()
+        for owner in dict.fromkeys(owner for owner, _ in self.told.values()):
+            state.send(owner, Shifted(items))
 
     def steered(self, peer: PeerId, message: Steer) -> None:
         """The owner of cells knows a better provider: ask it (rule 5, from the owner instead of the provider)."""
@@ -253,8 +268,8 @@ class Trees:
                 nodes, tree.fresh = list(tree.fresh), {}
                 self._improve(key, tree, nodes, steers, memo)
         for key, tree in self.trees.items():
-            if tree.changed and now - tree.optimised >= self.relays.optimise_s:
-                tree.changed, tree.optimised = False, now
+            if tree.changed and self._time_of(tree) <= now:
+                tree.changed, tree.moved, tree.optimised = False, False, now
                 for _ in range(PASSES):
                     if not self._improve(key, tree, sorted(tree.members), steers, memo):
                         break
@@ -264,19 +279,27 @@ class Trees:
 
     def _look_again(self) -> None:
         """Distances have changed: trees are looked at again, at most once in a measurement period."""
-        now, relays = self.state.now, self.relays
-        earliest = now - max(0.0, relays.optimise_s - relays.measure_s)
         for tree in self.trees.values():
-            tree.changed, tree.optimised = True, min(tree.optimised, earliest)
-        if self.trees and self._due is None:
+            tree.changed = tree.moved = True
+        planned = self._due
+        if self.trees:
             self._plan_ahead()
+        if planned is not None and (self._due is None or planned < self._due):
+            self._due = planned
+
+    def _time_of(self, tree: Tree) -> Instant:
+        """When a tree that has changed may be optimised."""
+        relays = self.relays
+        return tree.optimised + (
+            min(relays.measure_s, relays.optimise_s) if tree.moved else relays.optimise_s
+        )
 
     def _plan_ahead(self) -> None:
         now, relays = self.state.now, self.relays
         self._due = now + relays.review_s if self._fresh or self._pending else None
         for tree in self.trees.values():
             if tree.changed:
-                due = max(tree.optimised + relays.optimise_s, now + relays.review_s)
+                due = max(self._time_of(tree), now + relays.review_s)
                 if self._due is None or due < self._due:
                     self._due = due
 
@@ -385,7 +408,7 @@ class Trees:
         return holds, parent, edges
 
     def _distances(self) -> Way:
-        """Between all brokers that are known, by hops where these are."""
+        """Between all brokers that are known, by hops where these are; of two that measured each other, the newer."""
         state = self.state
         version = (state.sights, len(state.delays))
         if self._way is not None and self._way[:2] == version:
@@ -394,24 +417,27 @@ class Trees:
         at = {name: i for i, name in enumerate(names)}
         delay = np.full((len(names), len(names)), np.inf)
         hops = np.full((len(names), len(names)), np.inf)
+        when = np.full((len(names), len(names)), -np.inf)
         views = {
             **state.views,
-            state.me: {p: (m.delay_s, state.hops.get(p)) for p, m in state.delays.items()},
+            state.me: {p: Seen(m.delay_s, state.hops.get(p), m.at) for p, m in state.delays.items()},
         }
         for one, seen in views.items():
             i = at.get(one)
             if i is None:
                 continue
-            for other, (delay_s, links) in seen.items():
+            for other, (delay_s, links, moment) in seen.items():
                 j = at.get(other)
                 if j is not None:
-                    delay[i, j] = delay_s
+                    delay[i, j], when[i, j] = delay_s, moment
                     if links is not None:
                         hops[i, j] = links
+        newer = when < when.T
+        delay[newer] = delay.T[newer]
+        unknown = np.isinf(hops)
+        hops[unknown] = hops.T[unknown]
         for matrix in (delay, hops):
             np.fill_diagonal(matrix, 0.0)
-            unknown = np.isinf(matrix)
-            matrix[unknown] = matrix.T[unknown]
         cost = delay
         if state.hops:  # of a pair of which they are not known, as many as its delay is usually worth
             known = np.isfinite(hops) & np.isfinite(delay) & (delay > 0)
