@@ -1,6 +1,6 @@
 """`sensorgrid experiment`: a paper's evaluation as a command."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
@@ -66,7 +66,6 @@ def multires_command(
 
     from sensorgrid.experiments import multires
     from sensorgrid.experiments.figures import check, draw
-    from sensorgrid.experiments.sweep import sweep
 
     target, chosen = arguments.read_target(json_file), arguments.read_seeds(seeds)
     plan = multires.QUICK if quick else multires.FULL
@@ -80,17 +79,11 @@ def multires_command(
     cases = plan.cases(chosen)
     if figures is not None:
         check(figures)
-    _check_master(spark)
-    with _progress() as progress:
-        task = progress.add_task("the first run compiles, which takes a while", total=len(cases))
 
-        def done(count: int, case: multires.Case, _: Any) -> None:
-            said = (
-                f"{case.hotspot}, {case.dims} dimensions, depth {case.depth}, {case.policy}, seed {case.seed}"
-            )
-            progress.update(task, completed=count, description=said)
+    def title(case: multires.Case) -> str:
+        return f"{case.hotspot}, {case.dims} dimensions, depth {case.depth}, {case.policy}, seed {case.seed}"
 
-        rows = multires.joined(sweep(cases, spark, done))
+    rows = multires.joined(_swept(cases, spark, title))
     args = {"quick": quick, "seeds": seeds, "spark": spark} | {k: list(v) for k, v in narrowed.items() if v}
     if write(target, result_of("experiment multires", args=args, rows=rows)):
         _show(rows)
@@ -245,7 +238,6 @@ def relays_command(
     from sensorgrid.cli.experiment_relays import show, topologies_of
     from sensorgrid.experiments import relay_figures, relays
     from sensorgrid.experiments.figures import check
-    from sensorgrid.experiments.sweep import sweep
 
     target, chosen = arguments.read_target(json_file), arguments.read_seeds(seeds)
     narrowed: dict[str, Any] = {
@@ -270,14 +262,7 @@ def relays_command(
     cases = plan.cases(chosen)
     if figures is not None:
         check(figures)
-    _check_master(spark)
-    with _progress() as progress:
-        task = progress.add_task("the first run compiles, which takes a while", total=len(cases))
-
-        def done(count: int, case: relays.Case, _: Any) -> None:
-            progress.update(task, completed=count, description=case.title)
-
-        rows, steps = relays.joined(sweep(cases, spark, done))
+    rows, steps = relays.joined(_swept(cases, spark, lambda case: case.title))
     args = {"quick": quick, "seeds": seeds, "spark": spark} | {
         name: list(value) if isinstance(value, tuple) else value
         for name, value in narrowed.items()
@@ -310,19 +295,13 @@ def moving_command(
     """
     from sensorgrid.benchmarks.truth import data_folder
     from sensorgrid.experiments import moving
-    from sensorgrid.experiments.sweep import sweep
 
     target, chosen = arguments.read_target(json_file), arguments.read_seeds(seeds)
     _check_master(spark)
     path = data_folder(data, "storm-tracks") / "storm-tracks" / "ibtracs_wmo.csv.gz"
     cases = moving.cases(1 if quick else storms, chosen, path)
-    with _progress() as progress:
-        task = progress.add_task("storms", total=len(cases))
-
-        def done(count: int, case: moving.Case, _: Any) -> None:
-            progress.update(task, completed=count, description=f"storm {case.track + 1}, {case.policy}")
-
-        rows = sorted(sweep(cases, spark, done), key=lambda r: (r["track"], r["seed"], r["policy"]))
+    found = _swept(cases, spark, lambda case: f"storm {case.track + 1}, {case.policy}")
+    rows = sorted(found, key=lambda r: (r["track"], r["seed"], r["policy"]))
     args = {"quick": quick, "seeds": seeds, "storms": storms, "spark": spark}
     if write(target, result_of("experiment moving", args=args, rows=rows)):
         table = Table(title="Clients that follow a storm", title_justify="left")
@@ -337,6 +316,20 @@ def moving_command(
                 f"{row['replication']:.3f}", f"{row['delegations']:,}",
             )  # fmt: skip
         console.print(table)
+
+
+def _swept(cases: Sequence[Any], spark: str | None, title: Callable[[Any], str]) -> list[Row]:
+    """Play all cases, with a bar that names the one that has ended last."""
+    from sensorgrid.experiments.sweep import sweep
+
+    _check_master(spark)
+    with _progress() as progress:
+        task = progress.add_task("the first run compiles, which takes a while", total=len(cases))
+
+        def done(count: int, case: Any, _: Row) -> None:
+            progress.update(task, completed=count, description=title(case))
+
+        return sweep(cases, spark, done)
 
 
 def _check_master(spark: str | None) -> None:

@@ -21,6 +21,10 @@ Floats = npt.NDArray[np.float64]
 
 SETTLING_S = 1.0
 """that a query may take from being posed to its first stream"""
+ANY, BY_DELAY, BY_LINKS = "any", "by_delay", "by_links"
+"""which broker may serve a client: any, the one with the lowest delay, of those with the fewest links"""
+_FAR = 1e6
+"""links to a broker that may not serve a client: more than any tree has"""
 OWNERS = 16
 """brokers that own a region each"""
 
@@ -98,11 +102,11 @@ class Stage:
         """The bandwidth of so many points per period."""
         return points * self._bits
 
-    def bound_at(self, time_s: float) -> float:
+    def bound_at(self, time_s: float, served: str = ANY) -> float:
         """Points per period times counted links that any distribution of what is asked for then must cost.
 
         For each atom a Steiner tree from its owner in which only brokers may duplicate, bounded from below by dual
-        ascent; the leaves are the clients, each served by whichever broker is best.
+        ascent; the leaves are the clients, each served by whichever broker is best, or by one that is given.
         """
         # Who asked a moment ago has no stream yet, and nobody has to carry it.
         live = [v for v in self.visits if v.at_s + SETTLING_S <= time_s < v.until_s]
@@ -120,6 +124,12 @@ class Stage:
         mine = self.routers[: len(self.brokers)]
         counted = self.underlay.counted.astype(np.float64)
         cost, legs = counted[np.ix_(mine, mine)], counted[np.ix_(mine, np.array(routers))]
+        if served != ANY:
+            chosen = {
+                self.clients[v.client].router: self.target_of(v.client, served == BY_LINKS) for v in live
+            }
+            others = np.arange(len(mine))[:, None] != np.array([chosen[router] for router in routers])
+            legs = legs + _FAR * others
         # Atoms that the same clients want cost the same: work each out once.
         groups: dict[tuple[PeerId, bytes], int] = {}
         for cell, row in wanting.items():

@@ -6,6 +6,8 @@ nothing else: OFF lets each client have its stream from the gateway itself, DIRE
 others over relays.
 """
 
+import resource
+import time
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from functools import lru_cache, partial
@@ -16,7 +18,7 @@ import numpy as np
 
 from sensorgrid.experiments.multires import ExperimentError
 from sensorgrid.experiments.relay_measures import CAPACITIES_BPS, Measures
-from sensorgrid.experiments.relay_stage import Setting, Stage, split_topology
+from sensorgrid.experiments.relay_stage import ANY, BY_DELAY, BY_LINKS, Setting, Stage, split_topology
 from sensorgrid.model.ids import BROKERS_MAX, PeerId, QueryId
 from sensorgrid.overlay.events import Region
 from sensorgrid.overlay.policies.interface import Never
@@ -43,6 +45,7 @@ CELLS = ("usual", "atoms", "fewest")
 BOUND = "bound"
 """the strategy that nobody can follow"""
 RAMP_S, RAMP_END_S = 300.0, 360.0
+SERVED = (ANY, BY_DELAY, BY_LINKS)
 BOUND_TIMES = 4
 """instants at which traffic is compared with the bound"""
 
@@ -72,9 +75,15 @@ class Case:
             return {"ramp": _ramp(setting, self.strategy, self.k, self.delta), **self._names()}
         stage = _stage(setting)
         if self.strategy == BOUND:
-            return self._names() | {"bounds": [stage.bound_at(t) for t in bound_times(stage)]}
+            times = bound_times(stage)
+            return self._names() | {
+                "bounds": {served: sum(stage.bound_at(t, served) for t in times) for served in SERVED}
+            }
+        begin = time.process_time()
         run = Run(stage, self.strategy, self.k, self.delta, self.added_s, self.same_s, self.hops, self.cells)
-        return self._names() | run.play()
+        row = self._names() | run.play()
+        spent = {"processor_s": time.process_time() - begin, "memory_gib": _memory_gib()}
+        return row | spent
 
     @property
     def title(self) -> str:
@@ -93,6 +102,11 @@ class Case:
             "delta": self.delta,
             "seed": setting.seed,
         }
+
+
+def _memory_gib() -> float:
+    """The most that this process, in which cases may have been played before, has had."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
 
 
 @lru_cache(maxsize=2)
@@ -125,6 +139,7 @@ class Run:
         self.strategy = strategy
         self.atoms = strategy == TREE if cells == "usual" else cells == "atoms"
         self.relays = None
+        self.served = ANY if strategy == "OFF" else BY_LINKS if strategy == TREE and hops else BY_DELAY
         if strategy in NAMES:
             self.relays = Relays(strategy, k=k, delta=delta, added_s=added_s, same_s=same_s)
         self.settings = Settings(
@@ -137,7 +152,7 @@ class Run:
         self.world.assign([Region(0, cell, owner, 1) for cell, owner in stage.owners.items()])
         for number in range(len(stage.clients)):
             # Who knows how many links lie between, as TREE does, chooses the broker next to the client by them.
-            target = stage.target_of(number, by_links=strategy == TREE and hops)
+            target = stage.target_of(number, by_links=self.served == BY_LINKS)
             self.world.add_client(self.settings, (target,), roams=strategy == "OFF")
         self.measures = Measures(self.world, stage)
 
@@ -183,7 +198,7 @@ class Run:
             for kind, count in b.state.counters.messages.items()
             if kind != "Feed"
         )
-        at = {time: counted for time, counted, _ in found.history}
+        at = {moment: counted for moment, counted, _ in found.history}
         refused = sum(
             world.status(self._client(v), QueryId(n)) in ("refused", "suspended")
             for n, v in enumerate(stage.visits)
@@ -205,7 +220,8 @@ class Run:
             "refused": refused,
             "double_feeds": found.double_feeds,
             "relays": found.relays,
-            "at_bound_times": [at[t] for t in bound_times(stage)],
+            "at_bound_times": sum(at[t] for t in bound_times(stage)),
+            "served": self.served,
         }
 
 
@@ -260,7 +276,7 @@ class Sweep:
             ("--brokers", (self.brokers,), 1, 10_000),
             ("--clients", (self.clients,), 1, 1_000_000),
             ("--systems", (self.systems,), 3, 1_000),
-            ("--minutes", (self.minutes,), 1, 600),
+            ("--minutes", (self.minutes,), 0.5, 600),
         ):
             for number in numbers:
                 if not least <= number <= most:
@@ -332,7 +348,9 @@ def joined(rows: Iterable[Row]) -> tuple[list[Row], list[Row]]:
             continue
         row = dict(row)
         row["reduction"] = 1 - row["traffic_counted"] / off[_place(row)] if off[_place(row)] else 0.0
-        row["bound_ratio"] = _ratio(sum(row.pop("at_bound_times")), sum(bounds[_place(row)]))
+        bound = bounds[_place(row)]
+        row["bound_ratio"] = _ratio(row.pop("at_bound_times"), bound[ANY])
+        row["target_ratio"] = _ratio(bound[row.pop("served")], bound[ANY])
         table.append(row)
     table.sort(
         key=lambda r: (_place(r), STRATEGIES.index(r["strategy"]), r["k"], r["delta"]),
