@@ -21,13 +21,13 @@ from sensorgrid.overlay.events import Cancelled, Deliver, Effect, Reply, Send, S
 from sensorgrid.overlay.geography import box_of
 from sensorgrid.overlay.session import Session
 from sensorgrid.runtime.host import Host
-from servers import free_port
+from servers import PATIENCE_S, free_port
 
 HELLO = wire.Hello(wire.VERSIONS, wire.CLIENT)
 GRID = {"shape": [64, 32], "resolution_bits": 2, "region_digits": 2, "tick": 1.0}
 
 
-async def until(condition: Callable[[], Any], what: str, deadline_s: float = 20) -> Any:
+async def until(condition: Callable[[], Any], what: str, deadline_s: float = PATIENCE_S) -> Any:
     """What the condition gives, as soon as it gives anything."""
     loop = asyncio.get_running_loop()
     end = loop.time() + deadline_s
@@ -236,7 +236,7 @@ def write_lake(net: Net, lake: Path, ticks: int) -> None:
     part.rename(folder / "stream-0000000000-00000.parquet")
 
 
-def run(work: Callable[[], Awaitable[None]], deadline_s: float = 60) -> None:
+def run(work: Callable[[], Awaitable[None]], deadline_s: float = 2 * PATIENCE_S) -> None:
     """An asynchronous test."""
     asyncio.run(asyncio.wait_for(work(), deadline_s))  # type: ignore[arg-type]
 

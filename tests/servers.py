@@ -18,6 +18,8 @@ needs_mosquitto = pytest.mark.skipif(MOSQUITTO is None, reason="mosquitto is not
 needs_nats = pytest.mark.skipif(NATS is None, reason="nats-server is not installed")
 
 Process = subprocess.Popen[bytes]
+PATIENCE_S = 180.0
+"""for anything that should happen soon: only what is broken reaches it, however busy the machine"""
 
 
 def free_port() -> int:
@@ -34,7 +36,7 @@ def listens(port: int) -> bool:
     return True
 
 
-def wait_for(condition: Callable[[], Any], what: str, deadline_s: float = 60) -> Any:
+def wait_for(condition: Callable[[], Any], what: str, deadline_s: float = PATIENCE_S) -> Any:
     """What the condition gives, as soon as it gives anything."""
     end = time.monotonic() + deadline_s
     while not (got := condition()):
@@ -60,7 +62,7 @@ def running(*command: str, log: Path, port: int | None = None, **options: Any) -
     try:
         if port is not None:
             up = f"{command[0]} to listen on port {port}, see {log}"
-            wait_for(lambda: listens(port) or process.poll() is not None, up, deadline_s=90)
+            wait_for(lambda: listens(port) or process.poll() is not None, up)
             assert process.poll() is None, f"{command[0]} ended at once:\n{log.read_text()[-4000:]}"
         yield process
     finally:

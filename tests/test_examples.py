@@ -86,7 +86,7 @@ def grid_up(example: str, folder: Path, env: dict[str, str], *arguments: str) ->
             raise
     assert up.returncode == 0, log.read_text()[-4000:]
     assert members
-    wait_for(lambda: not any(map(lives, members)), f"the end of {members}", 30)
+    wait_for(lambda: not any(map(lives, members)), f"the end of {members}")
 
 
 def lives(pid: int) -> bool:

@@ -22,6 +22,7 @@ from sensorgrid.model.errors import QueryError, UnknownAttributeError
 from sensorgrid.model.ids import PeerId
 from sensorgrid.overlay.events import Published
 from sensorgrid.overlay.messages import Feed
+from servers import PATIENCE_S
 
 T, W = "air_temperature", "wind_speed"
 GRID = {"attributes": [T, W]}
@@ -44,7 +45,7 @@ def check(net: Net, field: Field, tick: int, name: str = T) -> None:
 
 
 async def some(stream: object, count: int) -> list[Field]:
-    return [await asyncio.wait_for(stream.__anext__(), 20) for _ in range(count)]  # type: ignore[attr-defined]
+    return [await asyncio.wait_for(stream.__anext__(), PATIENCE_S) for _ in range(count)]  # type: ignore[attr-defined]
 
 
 @pytest.mark.parametrize("roams", [True, False])

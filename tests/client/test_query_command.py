@@ -19,6 +19,7 @@ from rich.console import Console
 import sensorgrid
 from net_thread import NetThread
 from sensorgrid.cli.query_view import Picture, Snapshot, View, line, row, snapshot, sparkline
+from servers import PATIENCE_S
 
 GRID = {"attributes": ["air_temperature", "wind_speed"]}
 COMMAND = [sys.executable, "-c", "from sensorgrid.cli.main import run; run()", "query"]
@@ -32,7 +33,7 @@ def query(*options: str, cwd: Path | None = None) -> subprocess.CompletedProcess
         [*COMMAND, *options],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=PATIENCE_S,
         check=False,
         cwd=cwd,
         env=ENVIRONMENT,
@@ -108,7 +109,7 @@ def test_ctrl_c_finishes_the_file(tmp_path: Path) -> None:
         assert "tick 1" in child.stdout.readline()
         assert not out.exists()
         child.send_signal(signal.SIGINT)
-        _, said = child.communicate(timeout=30)
+        _, said = child.communicate(timeout=PATIENCE_S)
 
     assert child.returncode == 130
     assert "stopped after 2 ticks" in said
@@ -136,7 +137,7 @@ def test_a_terminal_shows_a_map_and_keeps_its_last_picture(tmp_path: Path) -> No
             if not piece:
                 break
             seen += piece
-        child.communicate(timeout=20)
+        child.communicate(timeout=PATIENCE_S)
 
     text = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", seen.decode())
     assert child.returncode == 0

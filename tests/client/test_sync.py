@@ -20,6 +20,7 @@ from sensorgrid import Query
 from sensorgrid.client.assembly import Tick
 from sensorgrid.client.fields import Field
 from sensorgrid.client.sync import Stream
+from servers import PATIENCE_S
 
 T, W = "air_temperature", "wind_speed"
 GRID = {"attributes": [T, W]}
@@ -218,7 +219,7 @@ def test_a_program_that_is_killed_goes_on_where_it_was(tmp_path: Path) -> None:
             lines = [int(child.stdout.readline()) for _ in range(3)]
             time.sleep(0.3)  # it waits for a tick that has not come: the third one is processed
             child.send_signal(kill)
-            child.communicate(timeout=20)
+            child.communicate(timeout=PATIENCE_S)
             seen.append(lines)
 
     assert seen == [[0, 1, 2], [3, 4, 5], [6, 7, 8]]

@@ -20,6 +20,7 @@ from sensorgrid.overlay.codec import decode, encode
 from sensorgrid.overlay.events import Effect, Event, PeerUp, Spread
 from sensorgrid.overlay.forwarding import Plan, Share
 from sensorgrid.overlay.messages import Feed
+from servers import PATIENCE_S
 
 ROWS: Progression = (64, 192, 2)
 COLUMNS: Progression = (32, 160, 1)
@@ -184,7 +185,7 @@ def test_every_receiver_gets_its_part_of_every_block_in_order_also_the_slow_one(
         listener.close()
         await listener.wait_closed()
 
-    asyncio.run(asyncio.wait_for(story(), 60))
+    asyncio.run(asyncio.wait_for(story(), PATIENCE_S))
 
 
 def _payload(frame: bytes) -> bytes:

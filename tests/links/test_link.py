@@ -14,6 +14,7 @@ import uvloop
 from nets import until
 from sensorgrid.links import link as links
 from sensorgrid.links.link import Link, LinkError, Listener, dial, listen
+from servers import PATIENCE_S
 
 UPGRADE = (
     "GET / HTTP/1.1\r\nHost: x\r\nUpgrade: websocket\r\nConnection: {}\r\nSec-WebSocket-Version: 13\r\n"
@@ -113,7 +114,7 @@ def play(request: pytest.FixtureRequest) -> Play:
 
         factory = uvloop.new_event_loop if "uvloop" in kind else None
         with asyncio.Runner(loop_factory=factory) as runner:
-            runner.run(asyncio.wait_for(whole(), 60))
+            runner.run(asyncio.wait_for(whole(), PATIENCE_S))
 
     return run
 
@@ -145,7 +146,7 @@ async def read_frame(reader: asyncio.StreamReader) -> tuple[int, bytes]:
 
 
 async def read_close(reader: asyncio.StreamReader) -> int:
-    kind, payload = await asyncio.wait_for(read_frame(reader), 10)
+    kind, payload = await asyncio.wait_for(read_frame(reader), PATIENCE_S)
     assert kind == CLOSE
     return int.from_bytes(payload[:2])
 
@@ -275,7 +276,7 @@ def test_who_speaks_no_websocket_reads_why(play: Play, request_: bytes) -> None:
     async def story(stage: Stage) -> None:
         reader, writer = await stage.bare()
         writer.write(request_)
-        head, _, text = (await asyncio.wait_for(reader.read(), 10)).partition(b"\r\n\r\n")
+        head, _, text = (await asyncio.wait_for(reader.read(), PATIENCE_S)).partition(b"\r\n\r\n")
 
         assert head.startswith(b"HTTP/1.1 4")
         assert len(text) > 10
@@ -290,7 +291,7 @@ def test_who_says_nothing_is_cut_off(play: Play) -> None:
     async def story(stage: Stage) -> None:
         reader, writer = await stage.bare()
 
-        assert await asyncio.wait_for(reader.read(), 10) == b""
+        assert await asyncio.wait_for(reader.read(), PATIENCE_S) == b""
         writer.close()
         await stage.pair()
 
@@ -363,7 +364,7 @@ def test_a_peer_that_reads_no_more_is_cut_off_some_time_after_the_close(
         ear.link.send(bytes(30_000_000))
         ear.link.close(1013, "too slow")
 
-        await until(lambda: ear.ends, "the end", 5)
+        await until(lambda: ear.ends, "the end")
         assert ear.ends == ["closed here: 1013 too slow"]
         writer.transport.abort()
 

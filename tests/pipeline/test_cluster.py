@@ -83,7 +83,7 @@ def master(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         for _ in range(2):
             size = ("--cores", "1", "--memory", "900m", "--webui-port", "0")
             stack.enter_context(spark_process("worker.Worker", *place, *size, url, folder=folder))
-        wait_for(lambda: workers_alive(web) == 2, "two workers", deadline_s=90)
+        wait_for(lambda: workers_alive(web) == 2, "two workers")
         yield url
 
 

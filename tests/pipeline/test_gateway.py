@@ -259,7 +259,7 @@ class Desk:
         return Courier(self.waiting, self.lake, GRID, self.entrance, self.said.append)
 
     def until_empty(self) -> Counts:
-        wait_for(lambda: not self.waiting.names(), "all blocks to be brought", 60)
+        wait_for(lambda: not self.waiting.names(), "all blocks to be brought")
         return self.waiting.counts()
 
 

@@ -107,25 +107,25 @@ def test_a_gateway_that_falls_silent_and_dies_holds_up_nobody_and_misses_nothing
         thread = threading.Thread(target=work)
         thread.start()
         try:
-            wait_for(lambda: len(set(first_ticks(brokers, "01"))) >= 1, "a tick at the second broker", 90)
+            wait_for(lambda: len(set(first_ticks(brokers, "01"))) >= 1, "a tick at the second broker")
             ill.mood = SILENT
-            wait_for(lambda: ill.ignored > 0, "blocks that are not answered", 60)
+            wait_for(lambda: ill.ignored > 0, "blocks that are not answered")
             begin = len(first_ticks(brokers, "00"))
-            wait_for(lambda: len(first_ticks(brokers, "00")) >= begin + 2, "the first broker to go on", 60)
+            wait_for(lambda: len(first_ticks(brokers, "00")) >= begin + 2, "the first broker to go on")
             ill.stop()
             begin = len(first_ticks(brokers, "00"))
-            wait_for(lambda: len(first_ticks(brokers, "00")) >= begin + 2, "the first broker to go on", 60)
+            wait_for(lambda: len(first_ticks(brokers, "00")) >= begin + 2, "the first broker to go on")
             ill.mood = ANSWERS
             ill.start()
             waiting = Waiting(settings.waiting_of(), STREAM)
-            wait_for(lambda: not waiting.behind(), "the courier to have caught up", 60)
+            wait_for(lambda: not waiting.behind(), "the courier to have caught up")
             direct = ill.greeted
             begin = len(ill.taken)
-            wait_for(lambda: len(ill.taken) > begin + 12, "blocks without the courier", 60)
+            wait_for(lambda: len(ill.taken) > begin + 12, "blocks without the courier")
         finally:
             stop.set()
             thread.join(120)
-        wait_for(lambda: not waiting.behind(), "nothing to wait", 30)
+        wait_for(lambda: not waiting.behind(), "nothing to wait")
 
         check_all_arrived(settings, brokers)
         assert direct >= 1
@@ -163,7 +163,7 @@ def test_after_kill_9_between_lake_and_answer_every_gateway_gets_everything(tmp_
         finish(first)
         assert first.returncode == -signal.SIGKILL
         second = program(config, 90)
-        wait_for(lambda: len(waiting.names()) >= 6, "more and more to wait", 90)
+        wait_for(lambda: len(waiting.names()) >= 6, "more and more to wait")
         os.killpg(second.pid, signal.SIGKILL)  # at any moment
         second.communicate()
         assert waiting.behind() == {"01", "11"}

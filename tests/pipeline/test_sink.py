@@ -85,12 +85,12 @@ def test_a_stream_tries_until_a_gateway_that_was_away_is_back(
     )
     try:
         pq.write_table(pa.Table.from_batches([rows(1)]), arriving / "1.parquet")
-        wait_for(lambda: brokers.brokers[0].names(), "the regions whose gateway is there", 60)
+        wait_for(lambda: brokers.brokers[0].names(), "the regions whose gateway is there")
         assert brokers.brokers[1].names() == []
         brokers.brokers[1].start()
-        wait_for(lambda: set(brokers.names()) == names(1), "the others", 60)
+        wait_for(lambda: set(brokers.names()) == names(1), "the others")
         pq.write_table(pa.Table.from_batches([rows(2)]), arriving / "2.parquet")
-        wait_for(lambda: set(brokers.names()) == names(1, 2), "the next batch", 60)
+        wait_for(lambda: set(brokers.names()) == names(1, 2), "the next batch")
         assert query.exception() is None
     finally:
         query.stop()

@@ -129,7 +129,7 @@ def test_twenty_random_kills_lose_nothing_and_double_nothing(
 
     assert len(killed) >= kills // 2, "parts that were just starting could not be killed"
     assert up.returncode == 0
-    wait_for(lambda: not any(map(_lives, members)), "the last process to end", 30)
+    wait_for(lambda: not any(map(_lives, members)), "the last process to end")
     assert not list(tmp_path.glob("client-*/*.again")), "ticks that came twice"
     again = [
         sys.executable,

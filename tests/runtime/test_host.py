@@ -17,6 +17,7 @@ from sensorgrid.model.query import Query
 from sensorgrid.overlay.invariants import broken
 from sensorgrid.overlay.mechanisms import streams
 from sensorgrid.runtime import host as host_module
+from servers import PATIENCE_S
 
 EVERYWHERE = Query("air_temperature")
 COARSE = Query("air_temperature", bbox=(-90, -45, 90, 45), resolution=(1 / 2, 1 / 2, 1))
@@ -186,7 +187,7 @@ def test_what_is_no_greeting_is_answered_with_a_reason(tmp_path: Path) -> None:
             link = await dial(net.url(0), peer)
             link.send(b"\x00nonsense")
 
-            answer = wire.decode_greeting(await asyncio.wait_for(peer.greeting, 5))
+            answer = wire.decode_greeting(await asyncio.wait_for(peer.greeting, PATIENCE_S))
 
             assert isinstance(answer, wire.Sorry)
             assert "expected one of Sensorgrid" in answer.reason

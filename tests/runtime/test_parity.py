@@ -110,7 +110,7 @@ async def play_over_sockets(net: Net, script: list[Step]) -> tuple[Got, State]:
             return all(_complete(net.network, ask, clients[n].ticks.get((QueryId(1), 0), {}), first[n], net.tick)
                        for n, ask in asked.items())  # fmt: skip
 
-        await until(complete, "every tick at every client", 30)
+        await until(complete, "every tick at every client")
 
     first: dict[int, int] = {}
     for step in script:
@@ -134,7 +134,7 @@ async def play_over_sockets(net: Net, script: list[Step]) -> tuple[Got, State]:
                 await net.start(n)
                 await until(lambda: all(c.status == "admitted" or c.status == "resumed" for c in clients.values()),
                             "all queries fed", 30)  # fmt: skip
-                await until(lambda: _all_fed(clients.values()), "all pieces fed", 30)
+                await until(lambda: _all_fed(clients.values()), "all pieces fed")
     state = {int(n): state_of(host.broker) for n, host in net.hosts.items()}
     assert all(c.doubled == 0 and not c.gaps for c in clients.values())
     return {n: _bytes(c.ticks.get((QueryId(1), 0), {})) for n, c in clients.items()}, state

@@ -68,7 +68,7 @@ class Watched:
             part = self.part(name)
             return part["pid"] if part["state"] == "running" and part["restarts"] >= restarts else None
 
-        return int(wait_for(found, f"{name} to run", 30))
+        return int(wait_for(found, f"{name} to run"))
 
     def stop(self, number: signal.Signals = signal.SIGTERM) -> int:
         self.process.send_signal(number)
@@ -105,7 +105,7 @@ def is_alive(pid: int) -> bool:
 
 
 def wait_until_gone(*pids: int) -> None:
-    wait_for(lambda: not any(is_alive(pid) for pid in pids), f"processes {pids} to be gone", 20)
+    wait_for(lambda: not any(is_alive(pid) for pid in pids), f"processes {pids} to be gone")
 
 
 def test_a_killed_child_is_started_again_and_the_others_notice_nothing(tmp_path: Path) -> None:
@@ -123,7 +123,7 @@ def test_a_killed_child_is_started_again_and_the_others_notice_nothing(tmp_path:
 def test_pauses_grow_up_to_a_longest_one(tmp_path: Path) -> None:
     fails = part("fails", "import sys; sys.exit(3)")
     with supervised(tmp_path, fails) as watched:
-        wait_for(lambda: watched.part("fails")["restarts"] >= 5, "five restarts", 30)
+        wait_for(lambda: watched.part("fails")["restarts"] >= 5, "five restarts")
         said = [line for line in watched.lines if "again in" in line][:5]
         assert [line.rpartition("again in ")[2] for line in said] == [
             "0.05 s",
@@ -137,7 +137,7 @@ def test_pauses_grow_up_to_a_longest_one(tmp_path: Path) -> None:
 
 def test_after_a_healthy_time_the_pause_is_short_again(tmp_path: Path) -> None:
     with supervised(tmp_path, part("fails", "import sys; sys.exit(3)"), healthy_s=0.0) as watched:
-        wait_for(lambda: watched.part("fails")["restarts"] >= 4, "four restarts", 30)
+        wait_for(lambda: watched.part("fails")["restarts"] >= 4, "four restarts")
         said = [line for line in watched.lines if "again in" in line][:4]
         assert {line.rpartition("again in ")[2] for line in said} == {"0.05 s"}
 
@@ -148,7 +148,7 @@ def test_output_has_the_name_of_its_part_before_each_line(tmp_path: Path) -> Non
         + LIVES
     )
     with supervised(tmp_path, part("talks", talks)) as watched:
-        wait_for(lambda: len([x for x in watched.lines if x.startswith("talks | ")]) >= 3, "three lines", 30)
+        wait_for(lambda: len([x for x in watched.lines if x.startswith("talks | ")]) >= 3, "three lines")
 
         assert {"talks | one", "talks | two"} <= set(watched.lines)
         assert any("at work" in line and line.startswith("talks | ") for line in watched.lines)
@@ -157,7 +157,7 @@ def test_output_has_the_name_of_its_part_before_each_line(tmp_path: Path) -> Non
 def test_what_a_dead_child_leaves_behind_is_ended(tmp_path: Path) -> None:
     with supervised(tmp_path, part("parent", PARENT)) as watched:
         first = watched.pid("parent")
-        grandchild = int(wait_for(lambda: said(watched, "child"), "the child of the child", 30))
+        grandchild = int(wait_for(lambda: said(watched, "child"), "the child of the child"))
 
         os.kill(first, signal.SIGKILL)
 
@@ -177,7 +177,7 @@ def test_a_stop_ends_the_highest_stage_first(tmp_path: Path) -> None:
     ]
     with supervised(tmp_path, *parts) as watched:
         pids = watched.pid("broker"), watched.pid("pipeline")
-        wait_for(lambda: sum("at work" in line for line in watched.lines) == 2, "both to work", 30)
+        wait_for(lambda: sum("at work" in line for line in watched.lines) == 2, "both to work")
 
         code = watched.stop(signal.SIGINT)
 
@@ -192,7 +192,7 @@ def test_a_stop_ends_the_highest_stage_first(tmp_path: Path) -> None:
 def test_whoever_does_not_stop_is_killed_after_the_grace(tmp_path: Path) -> None:
     with supervised(tmp_path, part("stubborn", STUBBORN, grace_s=0.5)) as watched:
         pid = watched.pid("stubborn")
-        wait_for(lambda: said(watched, "work"), "it to ignore signals", 30)
+        wait_for(lambda: said(watched, "work"), "it to ignore signals")
 
         assert watched.stop() == 0
 
@@ -202,7 +202,7 @@ def test_whoever_does_not_stop_is_killed_after_the_grace(tmp_path: Path) -> None
 
 def test_a_stop_does_not_wait_for_the_pause_before_a_restart(tmp_path: Path) -> None:
     with supervised(tmp_path, part("fails", "raise SystemExit(1)"), backoff_s=(60, 60)) as watched:
-        wait_for(lambda: watched.part("fails")["state"] == "waiting" and watched.lines, "it to fail", 30)
+        wait_for(lambda: watched.part("fails")["state"] == "waiting" and watched.lines, "it to fail")
 
         assert watched.stop() == 0
 
@@ -210,8 +210,8 @@ def test_a_stop_does_not_wait_for_the_pause_before_a_restart(tmp_path: Path) -> 
 def test_when_the_supervisor_is_killed_nobody_is_left(tmp_path: Path) -> None:
     with supervised(tmp_path, part("parent", PARENT), part("stubborn", STUBBORN)) as watched:
         pids = [watched.pid("parent"), watched.pid("stubborn")]
-        pids.append(int(wait_for(lambda: said(watched, "child"), "the child of the child", 30)))
-        wait_for(lambda: sum("at work" in line for line in watched.lines) == 2, "both to work", 30)
+        pids.append(int(wait_for(lambda: said(watched, "child"), "the child of the child")))
+        wait_for(lambda: sum("at work" in line for line in watched.lines) == 2, "both to work")
 
         watched.process.kill()
 
@@ -233,7 +233,7 @@ def test_a_command_that_is_not_there_is_told_and_tried_again(tmp_path: Path) -> 
     with log.open("wb") as out:
         process = subprocess.Popen([sys.executable, "-c", program, json.dumps(given)], stdout=out, stderr=out)
     try:
-        wait_for(lambda: log.read_text().count("cannot be started") >= 2, "two tries", 30)
+        wait_for(lambda: log.read_text().count("cannot be started") >= 2, "two tries")
         process.terminate()
         assert process.wait(30) == 0
     finally:
