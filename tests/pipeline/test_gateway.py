@@ -626,6 +626,28 @@ def test_a_bundle_is_kept_though_the_folder_goes_again_and_again(tmp_path: Path)
     finally:
         over.set()
         courier.join()
+    assert not [path for path in tmp_path.iterdir() if path.name.startswith(".")], "half-done files"
+
+
+@pytest.mark.parametrize("what", [FileNotFoundError, FileExistsError])
+def test_a_folder_that_goes_while_it_is_made_is_made_again(
+    what: type[OSError], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Arrow says of a folder that is removed between two looks that there is a file in its place."""
+    waiting, write, failures = Waiting(str(tmp_path), WRITER), Waiting.write_text, [what, what]
+
+    def once_more(self: Waiting, name: str, text: str) -> None:
+        if failures:
+            raise failures.pop()()
+        write(self, name, text)
+
+    monkeypatch.setattr(Waiting, "write_text", once_more)
+
+    waiting.add(3, [Identity("a", 3, "00", 0)])
+
+    bundle = waiting.read(Name(WRITER, 3, "00"))
+    assert bundle is not None
+    assert len(bundle.identities) == 1
 
 
 def test_counts_of_old_batches_are_added_up(tmp_path: Path) -> None:

@@ -19,7 +19,7 @@ import fcntl
 import json
 import os
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from pathlib import PurePosixPath
@@ -89,9 +89,14 @@ class Folder:
         fresh = self.path(
             f".{target.name}.{uuid4().hex}"
         )  # at the root: folders inside hold whole files only
-        with files.open_output_stream(fresh) as out:
-            out.write(text.encode())
-        files.move(fresh, str(target))
+        try:
+            with files.open_output_stream(fresh) as out:
+                out.write(text.encode())
+            files.move(fresh, str(target))
+        except OSError:
+            with suppress(OSError):
+                files.delete_file(fresh)
+            raise
 
 
 @dataclass(frozen=True)
