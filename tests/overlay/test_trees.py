@@ -363,8 +363,27 @@ def test_a_tree_is_looked_at_soon_when_distances_have_changed() -> None:
     assert [s.items for s in sent(effects, Steer, 2)] == [((0, CELL, PeerId(0), PeerId(0)),)]
 
 
+def test_a_tree_is_looked_at_soon_even_if_it_was_a_moment_ago() -> None:
+    """When the way between two who feed each other becomes longer; of others it hears in its time."""
+    links = {(0, 1): 1, (0, 2): 2, (1, 2): 1, (0, 3): 3, (1, 3): 3, (2, 3): 3}
+    broker = owner(links, optimise_s=600.0, measure_s=30.0, hops=False)
+    join(broker, 1, 0)
+    join(broker, 2, 1)
+    broker.wait(40)
+    looks = []
+
+    for a, b in ((2, 3), (1, 3), (2, 1), (1, 0)):
+        broker.say(a, Shifted(((PeerId(b), 9.0, None),)))
+        broker.wait(1.1)
+        looks.append(trees(broker).trees[0, CELL].optimised)
+
+    assert looks[0] == looks[1] > 40, "once for a while"
+    assert looks[1] < looks[2] < looks[3]
+
+
 def test_a_tree_is_looked_at_once_in_a_measurement_period_however_often_distances_change() -> None:
-    broker = owner({(0, 1): 1, (0, 2): 2, (1, 2): 1}, optimise_s=600.0, measure_s=30.0, hops=False)
+    links = {(0, 1): 1, (0, 2): 2, (1, 2): 1, (0, 3): 3, (1, 3): 3, (2, 3): 3}
+    broker = owner(links, optimise_s=600.0, measure_s=30.0, hops=False)
     join(broker, 1, 0)
     join(broker, 2, 1)
     broker.wait(40)
@@ -372,7 +391,7 @@ def test_a_tree_is_looked_at_once_in_a_measurement_period_however_often_distance
 
     for n in range(60):
         join(broker, 1, 0)
-        broker.say(2, Shifted(((PeerId(1), 9.0 if n % 2 else 1.0, None),)))
+        broker.say(2, Shifted(((PeerId(3), 9.0 if n % 2 else 1.0, None),)))
         broker.wait(1.0)
         looked.append(trees(broker).trees[0, CELL].optimised)
 
@@ -387,7 +406,7 @@ def test_distances_that_go_on_changing_do_not_put_off_the_look() -> None:
     effects = []
 
     for n in range(6):
-        broker.say(2, Shifted(((PeerId(1), 9.0 + 9 * n, None),)))
+        broker.say(2, Shifted(((PeerId(1), 9.0 * 2**n, None),)))
         effects += broker.wait(0.4)
 
     assert len(sent(effects, Steer, 2)) == 1
@@ -397,12 +416,12 @@ def test_after_that_look_a_tree_has_its_time_again() -> None:
     broker = owner({(0, 1): 1, (0, 2): 2, (1, 2): 1}, optimise_s=600.0, measure_s=30.0, hops=False)
     join(broker, 2, 0)
     broker.wait(40)
-    broker.say(2, Shifted(((PeerId(1), 9.0, None),)))
+    broker.say(2, Shifted(((PeerId(0), 9.0, None),)))
     broker.wait(2)
     looked = trees(broker).trees[0, CELL].optimised
 
     join(broker, 1, 2)
-    broker.views[2][1] = 9.0
+    broker.views[2][0] = 9.0
     broker.wait(40)
 
     assert looked > 40
@@ -470,6 +489,17 @@ def test_an_owner_hears_of_a_changed_delay_at_once() -> None:
     assert [(m.items[0][0], m.items[0][2]) for m in sent(effects, Shifted)] == [(2, None)]
     assert sent(effects, Shifted, 1)[0].items[0][1] == pytest.approx(0.080)
     assert sent(later, Shifted) == []
+
+
+def test_an_owner_hears_of_who_does_not_answer() -> None:
+    broker = Surveyor({1: 0.010, 2: 0.020}, Relays("TREE", measure_s=30.0), others={"001": 1})
+    broker.wait(1)
+    broker.relays("001", provider=1, receiver=ANNA)
+    del broker.far[2]
+
+    effects = broker.period() + broker.period()
+
+    assert sent(effects, Shifted, 1) == [Shifted(((PeerId(2), None, None),))]
 
 
 def steer(broker: LoneBroker, peer: int, to: int, via: int = 1, digits: str = "001") -> list[Effect]:

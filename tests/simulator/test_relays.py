@@ -160,10 +160,12 @@ def test_a_relay_that_dies_is_replaced_within_a_measurement_period_and_nothing_i
     assert list(circles(world)) == []
 
 
-def test_when_a_way_becomes_longer_streams_follow_within_a_measurement_period() -> None:
+@pytest.mark.parametrize("after", range(8, 15))
+def test_when_a_way_becomes_longer_streams_follow_within_a_measurement_period(after: int) -> None:
+    """Whenever it happens: just before or just after it was measured, or the tree was looked at."""
     world = Line(TREE)
     clients = [world.pose(REGION, at=at, roams=False) for at in (2, 3)]
-    world.tick(8, 1.0)
+    world.tick(after, 1.0)
     before = world.between()
 
     world.far[2, 3] = 0.08  # it was 0.01; from 0 it is 0.03

@@ -202,8 +202,8 @@ class State:
         """links of routers between this broker and others, where the world can tell"""
         self.sights = 0
         """grows with every noticeable change of what is known about distances"""
-        self.shifts: dict[PeerId, None] = {}
-        """brokers to which the measured delay has changed: neighbourhood to trees"""
+        self.shifts: dict[tuple[PeerId, PeerId], None] | None = None
+        """pairs of which the first has measured another delay than before: neighbourhood to trees, if there are any"""
         self.counters = Counters()
         self._middles: dict[int, tuple[float, float]] = {}
 

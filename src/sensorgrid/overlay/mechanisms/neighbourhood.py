@@ -161,7 +161,12 @@ class Neighbourhood:
                 seen.pop(other, None)
             elif _sound(other, delay_s, hops) and (other in seen or len(seen) < KNOWN_MAX):
                 seen[other] = Seen(delay_s, hops, self.state.now)
+            self._shift(peer, other)
         self._sees(peer, seen)
+
+    def _shift(self, peer: PeerId, other: PeerId) -> None:
+        if self.state.shifts is not None:
+            self.state.shifts[peer, other] = None
 
     def _sees(self, peer: PeerId, seen: View) -> None:
         before = self.state.views.get(peer, {})
@@ -187,7 +192,7 @@ class Neighbourhood:
                 return  # two odd ones that do not agree say nothing
             usual = delay_s
             state.sights += 1
-            state.shifts[peer] = None
+            self._shift(state.me, peer)
         state.delays[peer] = Measured(usual + GAIN * (delay_s - usual), state.now)
         self._stale = True
 
@@ -203,7 +208,7 @@ class Neighbourhood:
         state.views.pop(peer, None)
         if state.delays.pop(peer, None) is not None:
             state.sights += 1
-            state.shifts[peer] = None
+            self._shift(state.me, peer)
             self._stale = True
 
     def _providers(self) -> list[PeerId]:

@@ -54,7 +54,7 @@ class Member:
 class Tree:
     """Who takes a cell, and from whom."""
 
-    __slots__ = ("changed", "fresh", "members", "moved", "optimised")
+    __slots__ = ("changed", "fresh", "members", "moved", "optimised", "strained")
 
     def __init__(self, now: Instant) -> None:
         self.members: dict[PeerId, Member] = {}
@@ -64,7 +64,14 @@ class Tree:
         """since it was optimised"""
         self.moved = False
         """whether distances have, since it was optimised"""
+        self.strained = False
+        """whether that of an edge of its own has"""
         self.optimised = now
+
+    def has_edge(self, a: PeerId, b: PeerId) -> bool:
+        """Whether one of two takes the cell from the other."""
+        one, other = self.members.get(a), self.members.get(b)
+        return (one is not None and one.parent == b) or (other is not None and other.parent == a)
 
 
 class Trees:
@@ -81,6 +88,7 @@ class Trees:
         self._declined: dict[tuple[int, int, PeerId], dict[PeerId, Instant]] = {}
         """by (attribute, cell, receiver): providers that it did not go to, and until when"""
         self._rerouted = state.outlets.rerouted = {}
+        self._shifts = state.shifts = {}
         self.told: dict[Key, tuple[PeerId, PeerId]] = {}
         """what owners were told: owner and provider"""
         self._fresh: dict[Key, None] = {}
@@ -100,11 +108,11 @@ class Trees:
         """Tell owners what changed; plan to look at what others told."""
         state = self.state
         self._memo.clear()
+        if self._shifts:
+            self._shift()
         if self._sights != state.sights:
             self._sights = state.sights
             self._look_again()
-        if state.shifts:
-            self._tell_shifts()
         if self._rerouted:
             self._tell(self._rerouted)
             self._rerouted.clear()
@@ -141,14 +149,18 @@ class Trees:
         for owner, items in news.items():
             self.state.send(owner, Joined(tuple(items)))
 
-    def _tell_shifts(self) -> None:
-        """The owners of what this broker takes hear of a changed delay at once, and not when they next ask."""
+    def _shift(self) -> None:
+        """Owners hear of changed delays at once, not when they next ask, and look first at trees with such an edge."""
         state = self.state
+        for tree in self.trees.values():
+            tree.strained = tree.strained or any(tree.has_edge(a, b) for a, b in self._shifts)
+        mine = [b for a, b in self._shifts if a == state.me]
+        self._shifts.clear()
+        if not mine:
+            return
         items = tuple(
-            (p, state.delays[p].delay_s if p in state.delays else None, state.hops.get(p))
-            for p in state.shifts
+            (p, state.delays[p].delay_s if p in state.delays else None, state.hops.get(p)) for p in mine
         )
-        state.shifts.clear()
         for owner in dict.fromkeys(owner for owner, _ in self.told.values()):
             state.send(owner, Shifted(items))
 
@@ -269,7 +281,8 @@ class Trees:
                 self._improve(key, tree, nodes, steers, memo)
         for key, tree in self.trees.items():
             if tree.changed and self._time_of(tree) <= now:
-                tree.changed, tree.moved, tree.optimised = False, False, now
+                tree.changed = tree.moved = tree.strained = False
+                tree.optimised = now
                 for _ in range(PASSES):
                     if not self._improve(key, tree, sorted(tree.members), steers, memo):
                         break
@@ -278,7 +291,7 @@ class Trees:
         self._plan_ahead()
 
     def _look_again(self) -> None:
-        """Distances have changed: trees are looked at again, at most once in a measurement period."""
+        """Distances have changed: trees are looked at again, those concerned soon, the others once in a period."""
         for tree in self.trees.values():
             tree.changed = tree.moved = True
         planned = self._due
@@ -289,10 +302,10 @@ class Trees:
 
     def _time_of(self, tree: Tree) -> Instant:
         """When a tree that has changed may be optimised."""
-        relays = self.relays
-        return tree.optimised + (
-            min(relays.measure_s, relays.optimise_s) if tree.moved else relays.optimise_s
-        )
+        if tree.strained:
+            return tree.optimised
+        wait_s = self.relays.optimise_s
+        return tree.optimised + (min(wait_s, self.relays.measure_s) if tree.moved else wait_s)
 
     def _plan_ahead(self) -> None:
         now, relays = self.state.now, self.relays
