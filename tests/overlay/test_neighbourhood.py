@@ -124,6 +124,19 @@ def test_neighbours_are_measured_every_period_and_the_others_in_turn() -> None:
     assert {len(measured) for measured in periods} == {4 + 4}, "an eighth of all, rounded up"
 
 
+def test_all_others_have_their_turn_though_the_neighbourhood_changes() -> None:
+    far = {n: 0.001 * n for n in range(1, 31)}
+    broker = surveyor(far, k=4)
+
+    asked = set()
+    for n in range(TURNS):
+        broker.far[1 + n % 4], broker.far[5 + n] = 0.1, 0.0005
+        asked.update(pinged(broker.period()))
+        broker.wait(1)
+
+    assert asked == set(far)
+
+
 def test_whoever_feeds_this_broker_is_measured_every_period_however_far() -> None:
     broker = surveyor({n: 0.001 * n for n in range(1, 31)}, k=1, others={"001": 30})
     before = [30 in pinged(broker.period()) for _ in range(TURNS - 1)]
@@ -161,6 +174,34 @@ def test_a_doubled_delay_is_asked_for_twice_and_then_believed_at_once() -> None:
     assert doubtful == pytest.approx(0.100)
     assert broker.delay(1) == pytest.approx(0.200)
     assert broker.state.sights > before
+
+
+def test_a_delay_that_drifts_is_noticed_when_it_has_drifted_far() -> None:
+    """No measurement differs much from the one before."""
+    broker = surveyor({1: 0.100})
+    before = broker.state.sights
+
+    sights = []
+    for _ in range(20):
+        broker.far[1] *= 1.08
+        broker.period()
+        broker.wait(1)
+        sights.append(broker.state.sights - before)
+
+    assert sights[2] == 0
+    assert 2 <= sights[-1] <= 4, "once for each half more"
+
+
+def test_a_view_that_drifts_is_noticed_when_it_has_drifted_far() -> None:
+    broker = surveyor(views={1: {2: 0.100}})
+    before = broker.state.sights
+
+    for _ in range(10):
+        broker.views[1][2] *= 1.2
+        broker.period()
+        broker.wait(1)
+
+    assert 3 <= broker.state.sights - before <= 5
 
 
 def test_a_halved_delay_is_believed_as_fast() -> None:
@@ -241,11 +282,27 @@ def test_an_answer_that_comes_after_the_period_measures_nothing() -> None:
     assert broker.delay(1) == pytest.approx(0.010)
 
 
-def test_a_broken_connection_with_a_question_open_is_believed_at_once() -> None:
+def test_of_a_connection_that_closes_over_a_question_the_question_is_asked_once_more() -> None:
+    """The other side may have closed it because nothing flows; it is well."""
     broker = surveyor()
     del broker.far[1]
     broker.period()
 
+    broker.down(1)
+    broker.far[1] = 0.010
+    broker.up(1)
+    broker.wait(1)
+
+    assert broker.delay(1) == pytest.approx(0.010)
+    assert broker.state.delays[PeerId(1)].at > broker.now - 1
+
+
+def test_a_connection_that_closes_over_a_question_twice_is_believed_at_once() -> None:
+    broker = surveyor()
+    del broker.far[1]
+    broker.period()
+
+    broker.down(1)
     broker.down(1)
 
     assert (broker.delay(1), broker.state.near) == (None, (2, 3))
@@ -377,12 +434,14 @@ def test_who_sees_something_else_may_say_so_unasked() -> None:
 
 
 def test_a_shift_that_is_none_is_no_news() -> None:
-    broker = surveyor(views={1: {2: 0.015}})
+    broker = Surveyor(FAR, Relays("TREE", measure_s=PERIOD), {1: {2: 0.015}})
+    broker.wait(2)
     before = broker.state.sights
 
-    broker.say(1, Shifted(((PeerId(2), 0.0151, None), (PeerId(3), None, None))))
+    broker.say(1, Shifted(((PeerId(2), 0.0151, None), (PeerId(3), None, None), (PeerId(3), -1.0, None))))
 
     assert broker.state.sights == before
+    assert broker.state.shifts == {}
 
 
 # -- forged

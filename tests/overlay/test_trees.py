@@ -7,7 +7,7 @@ import pytest
 from distances import Surveyor
 from hands import ANNA, LoneBroker, cell, sent
 from sensorgrid.model.ids import PeerId
-from sensorgrid.overlay.events import Effect
+from sensorgrid.overlay.events import Effect, Routed
 from sensorgrid.overlay.mechanisms.trees import DECLINED_S, PERIODS, Trees
 from sensorgrid.overlay.messages import Find, Found, Grant, Joined, Leave, Redirect, Shifted, Steer, Want
 from sensorgrid.overlay.policies.relays import Relays
@@ -196,18 +196,62 @@ def test_who_did_not_go_where_it_was_steered_is_where_it_said_and_is_not_steered
 
 
 def test_after_a_while_it_is_steered_there_again() -> None:
+    """Though nothing else happens meanwhile."""
     broker = owner(reservation_s=5, optimise_s=10)
     join(broker, 1, 0)
     join(broker, 2, 0)
-    broker.wait(10)
-    for peer in (1, 2):  # still there
-        join(broker, peer, 0)
+    first = broker.wait(10)
 
-    broker.wait(DECLINED_S)
+    later = []
+    for _ in range(4):
+        for peer in (1, 2):  # still there
+            join(broker, peer, 0)
+        later.append(broker.wait(DECLINED_S / 2))
+
+    assert {s.items[0][2] for s in sent(first, Steer)} == {3}
+    assert sent(later[0], Steer) == []
+    assert {s.items[0][2] for s in sent(later[2] + later[3], Steer)} == {3}
+
+
+def test_who_takes_it_from_somebody_unknown_is_steered_to_somebody_known() -> None:
+    """The owner has lost its measurement of the provider."""
+    links = {(0, 1): 1, (0, 2): 2, (1, 2): 1, (0, 4): 9, (1, 4): 9, (2, 4): 9}
+    broker = owner(links, optimise_s=20.0)
+    join(broker, 1, 0)
+    join(broker, 2, 4)
+    del broker.far[4]
+    broker.period()
+    broker.down(4)
+    broker.down(4)
+    effects = []
+
+    for _ in range(3):
+        join(broker, 1, 0)
+        effects += join(broker, 2, 4) + broker.wait(20)
+
+    assert PeerId(4) not in broker.state.delays
+    assert sent(effects, Steer, 2)[0].items == ((0, CELL, PeerId(1), PeerId(1)),)
+
+
+def test_of_two_hop_counts_the_newer_counts() -> None:
+    broker = owner({(0, 1): 1, (0, 2): 2, (1, 2): 1}, optimise_s=600.0)
+    join(broker, 1, 0)
     join(broker, 2, 1)
-    effects = join(broker, 2, 0) + broker.wait(4)
+    broker.wait(40)
 
-    assert {s.items[0][2] for s in sent(effects, Steer)} == {3}
+    broker.say(2, Shifted(((PeerId(1), 0.009, 9),)))
+    effects = broker.wait(2)
+
+    assert sent(effects, Steer, 2)[0].items == ((0, CELL, PeerId(0), PeerId(0)),)
+
+
+def test_cells_that_cannot_be_and_clients_as_providers_are_not_remembered() -> None:
+    broker = owner()
+
+    broker.say(1, Joined(tuple((0, (CELL << 40) + n, PeerId(0)) for n in range(1000))))
+    broker.say(1, Joined(((0, CELL, ANNA),)))
+
+    assert trees(broker).trees == {}
 
 
 def test_who_went_elsewhere_is_where_it_says() -> None:
@@ -363,22 +407,25 @@ def test_a_tree_is_looked_at_soon_when_distances_have_changed() -> None:
     assert [s.items for s in sent(effects, Steer, 2)] == [((0, CELL, PeerId(0), PeerId(0)),)]
 
 
-def test_a_tree_is_looked_at_soon_even_if_it_was_a_moment_ago() -> None:
-    """When the way between two who feed each other becomes longer; of others it hears in its time."""
+@pytest.mark.parametrize(("says", "of"), [(2, 1), (1, 2)])
+def test_who_is_fed_over_a_way_that_becomes_longer_is_steered_soon_whenever_the_tree_was_looked_at(
+    says: int, of: int
+) -> None:
     links = {(0, 1): 1, (0, 2): 2, (1, 2): 1, (0, 3): 3, (1, 3): 3, (2, 3): 3}
     broker = owner(links, optimise_s=600.0, measure_s=30.0, hops=False)
     join(broker, 1, 0)
     join(broker, 2, 1)
     broker.wait(40)
-    looks = []
+    broker.say(2, Shifted(((PeerId(3), 9.0, None),)))
+    broker.wait(2)
+    looked = trees(broker).trees[0, CELL].optimised
 
-    for a, b in ((2, 3), (1, 3), (2, 1), (1, 0)):
-        broker.say(a, Shifted(((PeerId(b), 9.0, None),)))
-        broker.wait(1.1)
-        looks.append(trees(broker).trees[0, CELL].optimised)
+    broker.say(says, Shifted(((PeerId(of), 9.0, None),)))
+    effects = broker.wait(1.1)
 
-    assert looks[0] == looks[1] > 40, "once for a while"
-    assert looks[1] < looks[2] < looks[3]
+    assert looked > 40
+    assert trees(broker).trees[0, CELL].optimised == looked
+    assert [s.items for s in sent(effects, Steer, 2)] == [((0, CELL, PeerId(0), PeerId(0)),)]
 
 
 def test_a_tree_is_looked_at_once_in_a_measurement_period_however_often_distances_change() -> None:
@@ -483,12 +530,25 @@ def test_an_owner_hears_of_a_changed_delay_at_once() -> None:
     broker.relays("001", provider=1, receiver=ANNA)
     broker.far[2] = 0.080
 
-    effects = broker.period() + broker.wait(1)
-    later = broker.period() + broker.wait(1)
+    effects = broker.period() + broker.wait(2)
+    later = broker.period() + broker.wait(2)
 
     assert [(m.items[0][0], m.items[0][2]) for m in sent(effects, Shifted)] == [(2, None)]
     assert sent(effects, Shifted, 1)[0].items[0][1] == pytest.approx(0.080)
     assert sent(later, Shifted) == []
+
+
+def test_an_owner_hears_of_another_route() -> None:
+    links = {(0, 1): 3, (0, 2): 4}
+    broker = Surveyor({1: 0.010, 2: 0.020}, Relays("TREE", measure_s=30.0), links=links, others={"001": 1})
+    broker.wait(1)
+    broker.relays("001", provider=1, receiver=ANNA)
+
+    effects = broker.feed(Routed(PeerId(1), 30)) + broker.feed(Routed(PeerId(2), 31)) + broker.wait(2)
+
+    (shifted,) = sent(effects, Shifted)
+    assert sent(effects, Shifted, 1) == [shifted]
+    assert [(peer, hops) for peer, _, hops in shifted.items] == [(1, 30), (2, 31)], "together"
 
 
 def test_an_owner_hears_of_who_does_not_answer() -> None:
@@ -497,7 +557,7 @@ def test_an_owner_hears_of_who_does_not_answer() -> None:
     broker.relays("001", provider=1, receiver=ANNA)
     del broker.far[2]
 
-    effects = broker.period() + broker.period()
+    effects = broker.period() + broker.period() + broker.wait(2)
 
     assert sent(effects, Shifted, 1) == [Shifted(((PeerId(2), None, None),))]
 

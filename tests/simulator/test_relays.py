@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable
+from random import Random
 from typing import Any
 
 import pytest
@@ -14,6 +15,8 @@ import pytest
 from hands import GRID, box_query, settings
 from sensorgrid.model.ids import BROKERS_MAX, PeerId, QueryId
 from sensorgrid.overlay.broker import Broker
+from sensorgrid.overlay.mechanisms.liveness import Liveness
+from sensorgrid.overlay.mechanisms.neighbourhood import Neighbourhood
 from sensorgrid.overlay.messages import Feed
 from sensorgrid.overlay.policies.interface import Never, Policy
 from sensorgrid.overlay.policies.relays import NAMES, TREE, Relays
@@ -158,6 +161,27 @@ def test_a_relay_that_dies_is_replaced_within_a_measurement_period_and_nothing_i
     assert all(world.got_all(c, REGION) for c in left)
     assert all(pair != relay for pairs in world.between() for pair in pairs)
     assert list(circles(world)) == []
+
+
+def test_while_nothing_happens_nobody_is_taken_for_gone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Connections without streams are closed by either side at any time, also while a ping is on its way."""
+    rng, gone, opened = Random(1), [], []
+    monkeypatch.setattr(Liveness, "_interval", lambda _: 5 * rng.uniform(0.9, 1.1))
+    forget, dial = Neighbourhood._gone, Neighbourhood._ping
+    monkeypatch.setattr(Neighbourhood, "_gone", lambda self, p: (gone.append(p), forget(self, p)))
+
+    def ping(self: Neighbourhood, peer: PeerId, *more: Any, **named: Any) -> None:
+        opened.extend([peer] if peer in self.state.near and peer not in self.state.links.up else [])
+        dial(self, peer, *more, **named)
+
+    monkeypatch.setattr(Neighbourhood, "_ping", ping)
+
+    world = Line(TREE, brokers=16, k=3, alive_s=5.0, idle_s=8.0)
+    world.pass_(1800)
+
+    assert gone == []
+    assert len(opened) < 200, "neighbours stay connected"
+    assert all(len(b.state.delays) == 15 for b in brokers_of(world).values())
 
 
 @pytest.mark.parametrize("after", range(8, 15))

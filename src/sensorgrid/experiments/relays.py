@@ -8,7 +8,7 @@ others over relays.
 
 import resource
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
 from functools import lru_cache, partial
 from pathlib import Path
@@ -72,7 +72,7 @@ class Case:
         """The case as a row, or the ramp's rows."""
         setting = Setting(**self.setting)
         if self.ramp:
-            return {"ramp": _ramp(setting, self.strategy, self.k, self.delta), **self._names()}
+            return {"ramp": list(self._ramp(setting)), **self._names()}
         stage = _stage(setting)
         if self.strategy == BOUND:
             times = bound_times(stage)
@@ -80,10 +80,27 @@ class Case:
                 "bounds": {served: sum(stage.bound_at(t, served) for t in times) for served in SERVED}
             }
         begin = time.process_time()
-        run = Run(stage, self.strategy, self.k, self.delta, self.added_s, self.same_s, self.hops, self.cells)
-        row = self._names() | run.play()
+        row = self._names() | self._run(stage).play()
         spent = {"processor_s": time.process_time() - begin, "memory_gib": _memory_gib()}
         return row | spent
+
+    def _run(self, stage: Stage) -> "Run":
+        return Run(stage, self.strategy, self.k, self.delta, self.added_s, self.same_s, self.hops, self.cells)
+
+    def _ramp(self, setting: Setting) -> Iterator[Row]:
+        """Section 5, figure 5: one gateway, queries added over five minutes, bandwidth for half of them unmerged."""
+        stage = Stage(setting, owners=1)
+        visits = ramp(stage.grid, stage.clients, RAMP_S, RAMP_END_S + 1, setting.seed, len(stage.clients))
+        run = self._run(stage)
+        run.measures.capacity_bps = 0.5 * sum(stage.bps(v.points) for v in visits)
+        for at in run.steps(visits, RAMP_END_S):
+            if at % 10 == 0:
+                yield {
+                    "strategy": self.strategy,
+                    "time_s": at,
+                    "delay_mean_s": run.measures.delay_now_s(),
+                    "queries": sum(v.at_s <= at for v in visits),
+                }
 
     @property
     def title(self) -> str:
@@ -139,7 +156,8 @@ class Run:
         self.strategy = strategy
         self.atoms = strategy == TREE if cells == "usual" else cells == "atoms"
         self.relays = None
-        self.served = ANY if strategy == "OFF" else BY_LINKS if strategy == TREE and hops else BY_DELAY
+        self.served = BY_LINKS if strategy == TREE and hops else BY_DELAY
+        """which broker a client is given; OFF does without"""
         if strategy in NAMES:
             self.relays = Relays(strategy, k=k, delta=delta, added_s=added_s, same_s=same_s)
         self.settings = Settings(
@@ -221,24 +239,8 @@ class Run:
             "double_feeds": found.double_feeds,
             "relays": found.relays,
             "at_bound_times": sum(at[t] for t in bound_times(stage)),
-            "served": self.served,
+            "served": None if self.strategy == "OFF" else self.served,
         }
-
-
-def _ramp(setting: Setting, strategy: str, k: int, delta: int) -> list[Row]:
-    """Section 5, figure 5: one gateway, queries added over five minutes, bandwidth for half of them unmerged."""
-    stage = Stage(setting, owners=1)
-    visits = ramp(stage.grid, stage.clients, RAMP_S, RAMP_END_S + 1, setting.seed, len(stage.clients))
-    capacity = 0.5 * sum(stage.bps(v.points) for v in visits)
-    run = Run(stage, strategy, k, delta)
-    run.measures.capacity_bps = capacity
-    rows = []
-    for at in run.steps(visits, RAMP_END_S):
-        if at % 10 == 0:
-            delay = run.measures.delay_now_s()
-            live = sum(v.at_s <= at for v in visits)
-            rows.append({"strategy": strategy, "time_s": at, "delay_mean_s": delay, "queries": live})
-    return rows
 
 
 @dataclass(frozen=True, slots=True)
@@ -304,26 +306,20 @@ class Sweep:
                     )
                     found.append(Case(setting, BOUND))
                     found += [
-                        Case(
-                            setting,
-                            strategy,
-                            k,
-                            delta,
-                            False,
-                            self.added_s,
-                            self.same_s,
-                            self.hops,
-                            self.cells,
-                        )
+                        self._case(setting, strategy, k, delta)
                         for strategy in ("OFF", *(s for s in self.strategies if s != "OFF"))
                         for k in (self.ks if strategy in LOCAL else self.ks[:1])
                         for delta in (self.deltas if strategy in LOCAL else self.deltas[:1])
                     ]
                     if self.ramp and topology == self.topologies[0] and placement == placements[0]:
                         found += [
-                            Case(setting, s, self.ks[0], self.deltas[0], ramp=True) for s in self.strategies
+                            self._case(setting, s, self.ks[0], self.deltas[0], ramp=True)
+                            for s in self.strategies
                         ]
         return found
+
+    def _case(self, setting: Row, strategy: str, k: int, delta: int, ramp: bool = False) -> Case:
+        return Case(setting, strategy, k, delta, ramp, self.added_s, self.same_s, self.hops, self.cells)
 
 
 FULL = Sweep()
@@ -350,7 +346,8 @@ def joined(rows: Iterable[Row]) -> tuple[list[Row], list[Row]]:
         row["reduction"] = 1 - row["traffic_counted"] / off[_place(row)] if off[_place(row)] else 0.0
         bound = bounds[_place(row)]
         row["bound_ratio"] = _ratio(row.pop("at_bound_times"), bound[ANY])
-        row["target_ratio"] = _ratio(bound[row.pop("served")], bound[ANY])
+        served = row.pop("served")
+        row["target_ratio"] = None if served is None else _ratio(bound[served], bound[ANY])
         table.append(row)
     table.sort(
         key=lambda r: (_place(r), STRATEGIES.index(r["strategy"]), r["k"], r["delta"]),

@@ -188,8 +188,8 @@ class Broker:
                 if self.neighbourhood is not None:
                     self.neighbourhood.assigned(event)
             case Routed(peer, hops):
-                state.sights += state.hops.get(peer) != hops
-                state.hops[peer] = hops
+                if self.neighbourhood is not None:
+                    self.neighbourhood.routed(peer, hops)
             case _:
                 raise TypeError(f"broker {self.me}: found {type(event).__name__}, expected a broker's event")
 

@@ -27,9 +27,9 @@ class _Group(Generic[Reason]):
 
 
 class Departures(Generic[Reason]):
-    """Of one mechanism; `Reason` is what it wants to be reminded of when receivers stay."""
+    """Of one mechanism; `Reason` is what it wants to be reminded of when receivers stay, and which."""
 
-    def __init__(self, state: State, failed: Callable[[Reason], None]) -> None:
+    def __init__(self, state: State, failed: Callable[[Reason, list[Entry]], None]) -> None:
         self.state = state
         self.failed = failed
         self._groups: deque[_Group[Reason]] = deque()
@@ -57,8 +57,7 @@ class Departures(Generic[Reason]):
         if ended:
             self._groups = deque(group for group in self._groups if group.to != peer)
         for group in ended:
-            self.failed(group.why)
-            self._stay(group)
+            self.failed(group.why, self._stay(group))
 
     def next_wakeup(self) -> Instant | None:
         """When the first of them should have left."""
@@ -68,11 +67,13 @@ class Departures(Generic[Reason]):
         """Who is still here stays."""
         while self._groups and self._groups[0].due <= self.state.now:
             group = self._groups.popleft()
-            if any(entry.supply is not None and entry.going == group.to for entry in group.entries):
-                self.failed(group.why)
-            self._stay(group)
+            stayed = self._stay(group)
+            if stayed:
+                self.failed(group.why, stayed)
 
-    def _stay(self, group: _Group[Reason]) -> None:
-        for entry in group.entries:
-            if entry.going == group.to:  # else it was sent elsewhere since
-                self.state.outlets.stay(entry)
+    def _stay(self, group: _Group[Reason]) -> list[Entry]:
+        """Those who are still here; who was sent elsewhere since is not meant."""
+        here = [entry for entry in group.entries if entry.going == group.to]
+        for entry in here:
+            self.state.outlets.stay(entry)
+        return [entry for entry in here if entry.supply is not None]

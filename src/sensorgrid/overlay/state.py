@@ -4,7 +4,7 @@ A mechanism that needs another's work leaves it in an inbox of the state (`looku
 broker lets the mechanisms settle in turn until nothing is left to do.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from random import Random
 from typing import NamedTuple
@@ -196,6 +196,8 @@ class State:
         """to other brokers, one way: neighbourhood to relays and trees"""
         self.near: tuple[PeerId, ...] = ()
         """the neighbourhood, the nearest first"""
+        self.asked: Collection[PeerId] = ()
+        """brokers whose answer to a ping is awaited: neighbourhood to liveness"""
         self.views: dict[PeerId, dict[PeerId, Seen]] = {}
         """what other brokers have measured"""
         self.hops: dict[PeerId, int] = {}

@@ -68,23 +68,28 @@ class Liveness:
             if alive_s is not None and state.now - heard > SILENCES * alive_s:
                 self.broken.append(peer)
                 continue
-            if peer in state.peers or peer in self.kept or not self._idle(peer):
+            if self._wanted(peer) or peer in self.kept or not self._idle(peer):
                 self._quiet.pop(peer, None)
             elif state.now - self._quiet.setdefault(peer, state.now) > state.settings.idle_s:
                 self.unused.append(peer)
                 continue
             if alive_s is not None:
-                state.send(peer, Alive(peer in state.peers))
+                state.send(peer, Alive(self._wanted(peer)))
 
     def _dial(self) -> None:
         for peer in self.state.peers:
             if self.state.me < peer and peer not in self.state.links.up:
                 self.state.send(peer, Alive(True))
 
+    def _wanted(self, peer: PeerId) -> bool:
+        """Whether a connection is kept though nothing flows: to neighbours on the map, and to those measured often."""
+        return peer in self.state.peers or peer in self.state.near
+
     def _idle(self, peer: PeerId) -> bool:
         state = self.state
         return (
             not state.intake.uses(peer)
+            and peer not in state.asked
             and peer not in state.outlets.entries
             and all(key[0] != peer for key in state.reservations)
             and all(key[0] != peer for key in state.waiting)

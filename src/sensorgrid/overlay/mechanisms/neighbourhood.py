@@ -33,6 +33,8 @@ FIRST_MAX = 64
 """brokers that are measured for the first time in one period"""
 KNOWN_MAX = 4096
 """brokers that are remembered, besides those of the assignment"""
+SHIFTS_MAX = 65_536
+"""changed pairs that wait to be looked at; of more, trees hear in their usual time"""
 MISSES_MAX = 3
 """questions without an answer after which a broker that was only heard of is forgotten"""
 
@@ -44,6 +46,8 @@ class _Asked:
     """what the measurement before said, if it was doubted"""
     dialled: bool = False
     """whether the connection had to be opened first, which takes time as well"""
+    once_more: bool = False
+    """whether a connection has closed over the question, so that it was asked again"""
 
 
 def _other(delay_s: float, usual_s: float) -> bool:
@@ -84,10 +88,16 @@ class Neighbourhood:
         """those of the assignment, which are never forgotten"""
         self._asked: dict[PeerId, _Asked] = {}
         """pings without an answer"""
+        state.asked = self._asked
         self._due: Instant | None = None
         self._stale = False
         """whether the neighbourhood has to be chosen anew"""
-        self._turn = 0
+        self._turns: dict[PeerId, Instant] = {}
+        """when each of the known was asked last"""
+        self._noted: dict[PeerId, float] = {}
+        """own measurements as of when they last counted as changed; a drift is told by the distance from there"""
+        self._looks: dict[PeerId, View] = {}
+        """the same of others' views"""
 
     # -- others measure
 
@@ -129,8 +139,9 @@ class Neighbourhood:
         for peer in new[:FIRST_MAX]:
             self._ping(peer)
 
-    def _ping(self, peer: PeerId, again: float | None = None) -> None:
-        self._asked[peer] = _Asked(self.state.now, again, peer not in self.state.links.up)
+    def _ping(self, peer: PeerId, again: float | None = None, once_more: bool = False) -> None:
+        self._asked[peer] = _Asked(self.state.now, again, peer not in self.state.links.up, once_more)
+        self._turns[peer] = self.state.now
         self.state.send(peer, Ping(self.state.now))
 
     def ponged(self, peer: PeerId, message: Pong) -> None:
@@ -142,7 +153,7 @@ class Neighbourhood:
         if peer in self.known:
             self.known[peer] = 0
         if asked.dialled:
-            self._ping(peer, asked.again)  # now it is open
+            self._ping(peer, asked.again, asked.once_more)  # now it is open
         else:
             self._measured(peer, (self.state.now - message.at) / 2, asked.again)
         now, seen = self.state.now, {}
@@ -157,21 +168,34 @@ class Neighbourhood:
             return
         seen = dict(self.state.views[peer])
         for other, delay_s, hops in message.items[:KNOWN_MAX]:
+            before = seen.get(other)
             if delay_s is None:
-                seen.pop(other, None)
-            elif _sound(other, delay_s, hops) and (other in seen or len(seen) < KNOWN_MAX):
+                changed = seen.pop(other, None) is not None
+            elif _sound(other, delay_s, hops) and (before is not None or len(seen) < KNOWN_MAX):
                 seen[other] = Seen(delay_s, hops, self.state.now)
-            self._shift(peer, other)
+                changed = before is None or before.hops != hops or _other(delay_s, before.delay_s)
+            else:
+                changed = False
+            if changed:
+                self._shift(peer, other)
         self._sees(peer, seen)
 
+    def routed(self, peer: PeerId, hops: int) -> None:
+        """The world tells how many links lie between."""
+        if self.state.hops.get(peer) != hops:
+            self.state.hops[peer] = hops
+            self.state.sights += 1
+            self._shift(self.state.me, peer)
+
     def _shift(self, peer: PeerId, other: PeerId) -> None:
-        if self.state.shifts is not None:
+        if self.state.shifts is not None and len(self.state.shifts) < SHIFTS_MAX:
             self.state.shifts[peer, other] = None
 
     def _sees(self, peer: PeerId, seen: View) -> None:
-        before = self.state.views.get(peer, {})
         self.state.views[peer] = seen
-        self.state.sights += _differ(before, seen)
+        if _differ(self._looks.get(peer, {}), seen):
+            self._looks[peer] = seen
+            self.state.sights += 1
         for other in seen:
             self._learn(other)
 
@@ -180,6 +204,7 @@ class Neighbourhood:
         before = state.delays.get(peer)
         if before is None:
             state.delays[peer] = Measured(delay_s, state.now)
+            self._noted[peer] = delay_s
             state.sights += 1
             self._stale = True
             return
@@ -191,10 +216,13 @@ class Neighbourhood:
             if _other(delay_s, doubted):
                 return  # two odd ones that do not agree say nothing
             usual = delay_s
+        smooth = usual + GAIN * (delay_s - usual)
+        state.delays[peer] = Measured(smooth, state.now)
+        self._stale = True
+        if _other(smooth, self._noted[peer]):
+            self._noted[peer] = smooth
             state.sights += 1
             self._shift(state.me, peer)
-        state.delays[peer] = Measured(usual + GAIN * (delay_s - usual), state.now)
-        self._stale = True
 
     def _gone(self, peer: PeerId) -> None:
         """A broker that does not answer is no neighbour; it is asked again in its turn. Hearsay is forgotten."""
@@ -204,8 +232,11 @@ class Neighbourhood:
             self.known[peer] += 1
             if self.known[peer] >= MISSES_MAX and peer not in self._assigned:
                 del self.known[peer]
+                self._turns.pop(peer, None)
                 state.hops.pop(peer, None)
         state.views.pop(peer, None)
+        self._looks.pop(peer, None)
+        self._noted.pop(peer, None)
         if state.delays.pop(peer, None) is not None:
             state.sights += 1
             self._shift(state.me, peer)
@@ -228,9 +259,14 @@ class Neighbourhood:
         return False
 
     def peer_down(self, peer: PeerId) -> None:
-        """Its answer will not come; without a question open, a closed connection says nothing."""
-        if peer in self._asked:
+        """Its answer will not come; without a question open, a closed connection says nothing, nor does one alone."""
+        asked = self._asked.get(peer)
+        if asked is None:
+            return
+        if asked.once_more:
             self._gone(peer)
+        else:  # perhaps it was only idle for the other side
+            self._ping(peer, asked.again, once_more=True)
 
     def next_wakeup(self) -> Instant | None:
         """The next period."""
@@ -248,8 +284,7 @@ class Neighbourhood:
         for peer in dict.fromkeys((*state.near, *self._providers())):
             self._ping(peer)
         others = [p for p in self.known if p not in self._asked]
-        count = min(len(others), max(1, -(-len(self.known) // TURNS)))
-        for step in range(count):
-            self._ping(others[(self._turn + step) % len(others)])
-        self._turn += count
+        count = max(1, -(-len(self.known) // TURNS))
+        for peer in nsmallest(count, others, key=lambda p: self._turns.get(p, 0.0)):
+            self._ping(peer)
         self._first()

@@ -22,9 +22,6 @@ from sensorgrid.overlay.state import State
 DECLINED_S = 30.0
 """how long a receiver that did not go is not sent to the same relay for the same cell"""
 
-Declined = tuple[tuple[int, int, PeerId, PeerId], ...]
-"""(attribute, cell, receiver, relay)"""
-
 
 class Relaying:
     """The mechanism."""
@@ -34,8 +31,9 @@ class Relaying:
         self.relays = relays
         self.strategy = STRATEGIES[relays.strategy]
         self.handlers: dict[type, Callable[[PeerId, Any], None]] = {}
-        self._departures: Departures[Declined] = Departures(state, self._stayed)
+        self._departures: Departures[PeerId] = Departures(state, self._stayed)
         self._declined: dict[tuple[int, int, PeerId, PeerId], Instant] = {}
+        """(attribute, cell, receiver, relay), and until when; the oldest first"""
         self._changed = state.outlets.changed = {}
         """supplies whose receivers have changed since they were looked at"""
         self._sights = 0
@@ -54,8 +52,6 @@ class Relaying:
     def _review(self) -> None:
         changed = list(self._changed)
         self._changed.clear()
-        for key in [key for key, until in self._declined.items() if until <= self.state.now]:
-            del self._declined[key]
         chosen: dict[tuple[PeerId, tuple[PeerId, ...]], PeerId] = {}
         for supply in changed:
             if supply.path is not None and len(supply.entries) > 1:
@@ -116,8 +112,7 @@ class Relaying:
         if rest:
             going += self._meeting(relay, rest, streams)
         if going:
-            why = tuple((entry.attribute, part, entry.peer, relay) for entry, part in going)
-            self._departures.send(going, relay, why)
+            self._departures.send(going, relay, relay)
             self.state.counters.delegations += 1
 
     def _meeting(self, relay: PeerId, rest: list[Entry], streams: set[int]) -> list[tuple[Entry, int]]:
@@ -141,9 +136,22 @@ class Relaying:
     def _size(self, cell: int) -> int:
         return self.state.grid.points_per_period >> (cell.bit_length() - 1)
 
-    def _stayed(self, why: Declined) -> None:
-        for key in why:
+    def _stayed(self, relay: PeerId, entries: list[Entry]) -> None:
+        for entry in entries:
+            key = (entry.attribute, entry.cell, entry.peer, relay)
+            self._declined.pop(key, None)
             self._declined[key] = self.state.now + DECLINED_S
+
+    def _forgive(self) -> None:
+        """What was declined long enough ago may be tried again."""
+        while self._declined:
+            key, until = next(iter(self._declined.items()))
+            if until > self.state.now:
+                return
+            del self._declined[key]
+            supply = self.state.outlets.supply_for(key[0], key[1])
+            if supply is not None and supply.entries:
+                self._changed[supply] = None
 
     def peer_down(self, peer: PeerId) -> None:
         """Nobody can be relayed over it now."""
@@ -151,12 +159,14 @@ class Relaying:
 
     def next_wakeup(self) -> Instant | None:
         """When to look again, or when somebody should have left."""
-        times = [t for t in (self._due, self._departures.next_wakeup()) if t is not None]
+        forgiven = next(iter(self._declined.values()), None)
+        times = [t for t in (self._due, self._departures.next_wakeup(), forgiven) if t is not None]
         return min(times, default=None)
 
     def woke(self) -> None:
         """Look at what has changed."""
         self._departures.woke()
+        self._forgive()
         if self._due is not None and self._due <= self.state.now:
             self._due = None
             self._review()

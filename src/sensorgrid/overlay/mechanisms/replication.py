@@ -53,7 +53,7 @@ class Replication:
         }
         self.move: Move | None = None
         self._number = 0
-        self._departures: Departures[Proposal] = Departures(state, self._decline)
+        self._departures: Departures[Proposal] = Departures(state, lambda why, _: self._decline(why))
         self._declined: dict[tuple[int, int, PeerId], tuple[Instant, int]] = {}
         """until when, and which news of the target led to it"""
         self._review_at: Instant | None = None

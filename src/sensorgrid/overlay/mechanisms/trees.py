@@ -24,7 +24,7 @@ from sensorgrid.overlay.policies.trees import Hang, Way, hang
 from sensorgrid.overlay.state import Seen, State
 
 DECLINED_S = 30.0
-"""how long a receiver that did not go is not steered to the same provider"""
+"""how long a receiver that did not go is not steered to the same provider; at the next period it may be"""
 PERIODS = 2.5
 """measurement periods after which a member that is not heard of is forgotten"""
 PASSES = 3
@@ -54,24 +54,17 @@ class Member:
 class Tree:
     """Who takes a cell, and from whom."""
 
-    __slots__ = ("changed", "fresh", "members", "moved", "optimised", "strained")
+    __slots__ = ("changed", "fresh", "members", "moved", "optimised")
 
     def __init__(self, now: Instant) -> None:
         self.members: dict[PeerId, Member] = {}
         self.fresh: dict[PeerId, None] = {}
-        """joined, and not looked at yet"""
+        """joined, or with a way that has changed, and not looked at yet"""
         self.changed = False
         """since it was optimised"""
         self.moved = False
         """whether distances have, since it was optimised"""
-        self.strained = False
-        """whether that of an edge of its own has"""
         self.optimised = now
-
-    def has_edge(self, a: PeerId, b: PeerId) -> bool:
-        """Whether one of two takes the cell from the other."""
-        one, other = self.members.get(a), self.members.get(b)
-        return (one is not None and one.parent == b) or (other is not None and other.parent == a)
 
 
 class Trees:
@@ -108,20 +101,16 @@ class Trees:
         """Tell owners what changed; plan to look at what others told."""
         state = self.state
         self._memo.clear()
-        if self._shifts:
-            self._shift()
-        if self._sights != state.sights:
-            self._sights = state.sights
-            self._look_again()
         if self._rerouted:
             self._tell(self._rerouted)
             self._rerouted.clear()
         for peer, items in self._steers.items():
             state.send(peer, Steer(tuple(items)))
         self._steers.clear()
-        if (self._fresh or self._pending) and (
-            self._due is None or self._due > state.now + self.relays.review_s
-        ):
+        if not self.trees:
+            self._sights = state.sights
+        news = self._fresh or self._pending or self._shifts or self._sights != state.sights
+        if news and (self._due is None or self._due > state.now + self.relays.review_s):
             self._due = state.now + self.relays.review_s
         if self._refresh_at is None and (self.told or self.trees or self._declined):
             self._refresh_at = state.now + self.relays.measure_s
@@ -150,12 +139,15 @@ class Trees:
             self.state.send(owner, Joined(tuple(items)))
 
     def _shift(self) -> None:
-        """Owners hear of changed delays at once, not when they next ask, and look first at trees with such an edge."""
-        state = self.state
-        for tree in self.trees.values():
-            tree.strained = tree.strained or any(tree.has_edge(a, b) for a, b in self._shifts)
-        mine = [b for a, b in self._shifts if a == state.me]
+        """Ways have changed: owners hear of it now, not when they next ask, and look at those who are fed over them."""
+        state, shifts = self.state, dict(self._shifts)
         self._shifts.clear()
+        for key, tree in self.trees.items():
+            for peer, member in tree.members.items():
+                if (peer, member.parent) in shifts or (member.parent, peer) in shifts:
+                    tree.fresh[peer] = None
+                    self._fresh[key] = None
+        mine = [b for a, b in shifts if a == state.me]
         if not mine:
             return
         items = tuple(
@@ -192,6 +184,8 @@ class Trees:
                 continue
             supply = self.state.outlets.supply_for(attribute, cell)
             if supply is None or not supply.owned or self._members >= MEMBERS_MAX:
+                continue
+            if cell.bit_length() - 1 > self.state.digits or not is_broker(provider):
                 continue
             if tree is None:
                 tree = self.trees[key] = Tree(self.state.now)
@@ -268,9 +262,15 @@ class Trees:
             self._fresh.pop(key, None)
 
     def _review(self) -> None:
-        """Steer those who came, and optimise trees whose time has come."""
+        """Steer those who came and those whose way has changed, and optimise trees whose time has come."""
         state, now = self.state, self.state.now
         self._give_up()
+        if self._shifts:
+            self._shift()
+        if self._sights != state.sights:
+            self._sights = state.sights
+            for each in self.trees.values():
+                each.changed = each.moved = True
         steers: dict[PeerId, list[tuple[int, int, PeerId, PeerId]]] = {}
         memo: dict[tuple[Any, ...], Hang | None] = {}
         fresh, self._fresh = self._fresh, {}
@@ -281,8 +281,7 @@ class Trees:
                 self._improve(key, tree, nodes, steers, memo)
         for key, tree in self.trees.items():
             if tree.changed and self._time_of(tree) <= now:
-                tree.changed = tree.moved = tree.strained = False
-                tree.optimised = now
+                tree.changed, tree.moved, tree.optimised = False, False, now
                 for _ in range(PASSES):
                     if not self._improve(key, tree, sorted(tree.members), steers, memo):
                         break
@@ -290,20 +289,8 @@ class Trees:
             state.send(peer, Steer(tuple(items)))
         self._plan_ahead()
 
-    def _look_again(self) -> None:
-        """Distances have changed: trees are looked at again, those concerned soon, the others once in a period."""
-        for tree in self.trees.values():
-            tree.changed = tree.moved = True
-        planned = self._due
-        if self.trees:
-            self._plan_ahead()
-        if planned is not None and (self._due is None or planned < self._due):
-            self._due = planned
-
     def _time_of(self, tree: Tree) -> Instant:
-        """When a tree that has changed may be optimised."""
-        if tree.strained:
-            return tree.optimised
+        """When a tree that has changed may be optimised: sooner if distances have."""
         wait_s = self.relays.optimise_s
         return tree.optimised + (min(wait_s, self.relays.measure_s) if tree.moved else wait_s)
 
@@ -333,12 +320,19 @@ class Trees:
                 member.parent, member.due = member.provider, None
 
     def _forget_declined(self) -> None:
-        for key, providers in list(self._declined.items()):
+        """What is no longer held against a provider; the receiver may go there after all."""
+        for (attribute, cell, peer), providers in list(self._declined.items()):
             left = {provider: until for provider, until in providers.items() if until > self.state.now}
+            if len(left) == len(providers):
+                continue
             if left:
-                self._declined[key] = left
+                self._declined[attribute, cell, peer] = left
             else:
-                del self._declined[key]
+                del self._declined[attribute, cell, peer]
+            tree = self.trees.get((attribute, cell))
+            if tree is not None and peer in tree.members:
+                tree.fresh[peer] = None
+                self._fresh[attribute, cell] = None
 
     def _improve(
         self,
@@ -447,8 +441,8 @@ class Trees:
                         hops[i, j] = links
         newer = when < when.T
         delay[newer] = delay.T[newer]
-        unknown = np.isinf(hops)
-        hops[unknown] = hops.T[unknown]
+        told = np.isinf(hops) | (newer & np.isfinite(hops.T))
+        hops[told] = hops.T[told]
         for matrix in (delay, hops):
             np.fill_diagonal(matrix, 0.0)
         cost = delay

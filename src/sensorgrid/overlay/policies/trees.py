@@ -123,8 +123,9 @@ def _best(
                 break  # what is below it goes with it, wherever it hangs now
             at = parent[at]
             steps += 1
-    now = cost[parent[x], x]
-    best = now * (1.0 - hysteresis) - 1e-9
+    best = np.inf  # on somebody unknown: anything is better
+    if parent[x] != x:
+        best = cost[parent[x], x] * (1.0 - hysteresis) - 1e-9
     bp, bs, by = -1, -1, -1
     room = depth[x] + slack[x]
     for p in range(n):
