@@ -160,7 +160,7 @@ def _frames(outputs: Iterator[tuple[str, bytes]]) -> Iterator[pd.DataFrame]:
 def grids(flagged: DataFrame, now: DataFrame, job: Job) -> DataFrame:
     """Flagged measurements and the time to blocks, letters and ledgers: the whole stateful part."""
     # Spark asks the sources of a union for news in their order (up to four of them): what has arrived when a tick
-    # falls due is then in the same micro-batch. The other way round, a busy machine made revisions of it.
+    # falls due is then in the same micro-batch. The other way round, a busy machine could make revisions of it.
     both = beats(now, job).unionByName(pack(flagged, job))
     return both.groupBy("group", "region").transformWithStateInPandas(
         statefulProcessor=GridProcessor(job), outputStructType=OUT_DDL, outputMode="Append", timeMode="none"
