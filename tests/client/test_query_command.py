@@ -56,6 +56,7 @@ def test_lines_json_and_files_of_a_stream(tmp_path: Path) -> None:
     assert lines.returncode == 0, lines.stderr
     assert [re.findall(r"tick (\d+)", text) for text in lines.stdout.splitlines()] == [["0"], ["2"]]
     assert "2,048 points" in lines.stdout
+    assert lines.stderr.startswith(f"connected to {net.url()}, whose grid has a tick every 1 s; waiting")
     assert lines.stderr.strip().endswith("2 ticks")
     result = json.loads(many.stdout)
     assert result["command"] == "query"
@@ -78,6 +79,7 @@ def test_lines_json_and_files_of_a_stream(tmp_path: Path) -> None:
         (("--bbox", "1,2,3"), "--bbox: found 3 numbers"),
         (("--out", "a.csv"), "expected one of .nc"),
         (("--out", "no/folder/a.nc"), "found no folder no/folder"),
+        (("--out", "/proc/a.nc"), "in /proc, expected a folder to write to"),
         (("--out", "a.nc", "--resume", "b"), "--resume: found it beside --out"),
         (("--resolution", "1/2", "--every", "1h"), "--resolution: found it beside"),
         (("--every", "often"), "every: found 'often'"),

@@ -169,6 +169,9 @@ class _Show:
         if self.keeps:
             self.rows.append(row(shot))
 
+    def connected(self, client: "AsyncClient") -> None:
+        """A broker has answered; the first tick may be a while away."""
+
     def state(self, status: str, reason: str, note: str) -> None:
         """Where the stream stands."""
 
@@ -189,6 +192,12 @@ class _Lines(_Show):
 
         super().field(field, shot)
         print(line(shot), flush=True)
+
+    def connected(self, client: "AsyncClient") -> None:
+        from sensorgrid.cli.query_view import span
+
+        text = f"connected to {client.url}, whose grid has a tick every {span(client.grid.tick)}; waiting for the first"
+        print(text, file=sys.stderr, flush=True)
 
     def state(self, status: str, reason: str, note: str) -> None:
         text = f"{status}: {reason}" if reason else status
@@ -288,6 +297,7 @@ class _Work:
     async def _work(self, client: "AsyncClient") -> None:
         query = self.asked.query(self.asked.attribute or client.attributes[0])
         with self.show:
+            self.show.connected(client)
             refreshing = asyncio.create_task(self._refresh())
             try:
                 if self.out is not None:

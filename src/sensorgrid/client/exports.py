@@ -16,6 +16,7 @@ import os
 import shutil
 from collections.abc import Iterable
 from pathlib import Path
+from tempfile import TemporaryFile
 from types import ModuleType, TracebackType
 from typing import TYPE_CHECKING, Any, Protocol, Self
 
@@ -57,9 +58,16 @@ def check_path(path: Path) -> None:
 
 
 def check_folder(path: Path) -> None:
-    """Refuse a file without a folder."""
+    """Refuse a file without a folder, or with one in which nobody may write."""
     if not path.parent.is_dir():
         raise ExportError(f"{path}: found no folder {path.parent}, expected one")
+    try:
+        with TemporaryFile(dir=path.parent):
+            pass
+    except OSError as error:
+        raise ExportError(
+            f"{path}: found {error.strerror} in {path.parent}, expected a folder to write to"
+        ) from error
 
 
 def open_export(path: str | os.PathLike[str], kind: str | None, query: Query, grid: Grid) -> "Export":
