@@ -249,7 +249,7 @@ def test_a_checkpoint_without_its_plan_is_refused(spark: SparkSession, world: Pa
     with pytest.raises(jobs.JobError, match="found one, but no plan"):
         jobs.run(spark, settings, threading.Event(), seconds=1)
     (checkpoint / "sensorgrid.json").write_text(json.dumps({"format": 0, "id": "x"}))
-    with pytest.raises(jobs.JobError, match="found format 0, expected 2"):
+    with pytest.raises(jobs.JobError, match=f"found format 0, expected {jobs.CHECKPOINT_FORMAT};"):
         jobs.run(spark, settings, threading.Event(), seconds=1)
 
 
