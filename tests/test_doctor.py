@@ -140,7 +140,7 @@ def test_a_lake_that_cannot_be_written_is_told(tmp_path: Path, monkeypatch: pyte
 
     found = findings(tmp_path)
 
-    assert wrong(found) == ["lake"]
+    assert "lake" in wrong(found)
     assert "/proc cannot be written" in found["lake"].found
 
 
