@@ -138,7 +138,11 @@ def test_spark_gives_the_same_rows_as_the_cores_of_this_machine() -> None:
     assert set(json.loads(here.stdout)["rows"][0]) >= FIELDS
 
 
-def test_ctrl_c_ends_a_sweep_at_once_and_leaves_no_process_behind() -> None:
+@pytest.mark.parametrize(
+    ("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, -15), (signal.SIGKILL, -9)]
+)
+def test_a_sweep_that_is_ended_leaves_no_process_behind(number: signal.Signals, code: int) -> None:
+    """Ctrl-C goes to all of its processes; a supervisor or the kernel may end the first one alone."""
     command = [sys.executable, "-c", "from sensorgrid.cli.main import run; run()", "experiment", "faults"]
     process = subprocess.Popen(
         [*command, "--seeds", "1-4000"],
@@ -148,11 +152,14 @@ def test_ctrl_c_ends_a_sweep_at_once_and_leaves_no_process_behind() -> None:
     )
     wait_for(lambda: len(_group(process.pid)) >= 3, "the workers")
 
-    os.killpg(process.pid, signal.SIGINT)
+    if number == signal.SIGINT:
+        os.killpg(process.pid, number)
+    else:
+        process.send_signal(number)
     process.communicate(timeout=60)
     wait_for(lambda: not _group(process.pid), "the last worker to end")
 
-    assert process.returncode == 130
+    assert process.returncode == code
 
 
 def _group(leader: int) -> list[int]:

@@ -14,6 +14,8 @@ from dataclasses import asdict
 from multiprocessing import get_context
 from typing import Any, Protocol
 
+from sensorgrid.runtime.supervisor import die_with_parent
+
 Row = dict[str, Any]
 
 
@@ -36,7 +38,9 @@ def sweep(cases: Sequence[Any], spark: str | None, done: Callable[[int, Any, Row
 def _on_cores(cases: Sequence[Any]) -> Iterator[tuple[Any, Row]]:
     workers = min(os.cpu_count() or 1, len(cases))
     # Not forked: a fork would copy whatever threads the caller runs in a state nobody knows.
-    pool = ProcessPoolExecutor(workers, mp_context=get_context("spawn"), initializer=_deaf)
+    pool = ProcessPoolExecutor(
+        workers, mp_context=get_context("spawn"), initializer=_begin, initargs=(os.getpid(),)
+    )
     try:
         waiting = {pool.submit(_play, case): case for case in cases}
         for future in as_completed(waiting):
@@ -49,9 +53,10 @@ def _on_cores(cases: Sequence[Any]) -> Iterator[tuple[Any, Row]]:
         raise
 
 
-def _deaf() -> None:
-    """Ctrl-C is for the process that people see; it ends the others."""
+def _begin(parent: int) -> None:
+    """Ctrl-C is for the process that people see; it ends the others, and if it is killed, they end with it."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    die_with_parent(parent)
 
 
 def _play(case: Case) -> Row:

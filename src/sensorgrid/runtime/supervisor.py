@@ -156,7 +156,7 @@ class Supervisor:
                 stdout=theirs,
                 stderr=STDOUT,
                 start_new_session=True,
-                preexec_fn=partial(_die_with_parent, os.getpid()),
+                preexec_fn=partial(die_with_parent, os.getpid()),
             )
         except OSError as error:
             child.exit = 127
@@ -266,7 +266,7 @@ def _kill_group(group: int, number: signal.Signals) -> None:
 _libc = ctypes.CDLL(None) if sys.platform == "linux" else None
 
 
-def _die_with_parent(parent: int) -> None:
+def die_with_parent(parent: int) -> None:
     """Runs in the child before its command does."""
     if _libc is not None:
         _libc.prctl(_PR_SET_PDEATHSIG, int(signal.SIGKILL))
