@@ -24,6 +24,18 @@ def sensorgrid(
     return subprocess.run(command, capture_output=True, text=True, check=False, env=variables)
 
 
+def test_explain_takes_the_grid_of_a_file_and_says_so_if_it_has_none(tmp_path: Path) -> None:
+    (tmp_path / "grid.toml").write_text('lake = "lake"\n[grid]\nshape = [64, 32]\ntick = "30s"\n')
+
+    mine = runner.invoke(app, ["explain", "--grid", str(tmp_path / "grid.toml"), "--bbox", "0,0,90,45"])
+    none = runner.invoke(app, ["explain", "--bbox", "0,0,90,45"])
+
+    assert "64 × 32 points" in mine.output
+    assert "a tick every 30 s" in mine.output
+    assert "--grid FILE" not in mine.output
+    assert "--grid FILE takes yours" in none.output
+
+
 def test_explain_prints_and_writes_what_a_query_costs(tmp_path: Path) -> None:
     target = tmp_path / "explain.json"
 

@@ -56,7 +56,7 @@ def test_lines_json_and_files_of_a_stream(tmp_path: Path) -> None:
     assert lines.returncode == 0, lines.stderr
     assert [re.findall(r"tick (\d+)", text) for text in lines.stdout.splitlines()] == [["0"], ["2"]]
     assert "2,048 points" in lines.stdout
-    assert lines.stderr.startswith(f"connected to {net.url()}, whose grid has a tick every 1 s; waiting")
+    assert lines.stderr.startswith(f"connected to {net.url()}; the query has a tick every 2 s, waiting")
     assert lines.stderr.strip().endswith("2 ticks")
     result = json.loads(many.stdout)
     assert result["command"] == "query"

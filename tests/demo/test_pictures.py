@@ -29,7 +29,7 @@ def result(holds: bool = True) -> Result:
 
 def story(holds: bool = True) -> Story:
     return Story(
-        result=result(holds), version="1", began=datetime(2026, 3, 1, tzinfo=UTC), tick_s=4, seconds=60, stations=2,
+        result=result(holds), version="1", began=datetime(2026, 3, 1, tzinfo=UTC), tick_s=4, stations=2,
         moment=datetime(2026, 3, 1, tzinfo=UTC),
         maps=[Map("air temperature", "°C", FIELD, FIELD + 1, np.ones_like(FIELD), pictures.HEAT)],
         land=np.zeros((320, 640)), stations_at=[(0.5, 0.5)],

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -139,7 +140,7 @@ def test_spark_gives_the_same_rows_as_the_cores_of_this_machine() -> None:
 
 
 @pytest.mark.parametrize(
-    ("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, -15), (signal.SIGKILL, -9)]
+    ("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGKILL, -9)]
 )
 def test_a_sweep_that_is_ended_leaves_no_process_behind(number: signal.Signals, code: int) -> None:
     """Ctrl-C goes to all of its processes; a supervisor or the kernel may end the first one alone."""
@@ -156,10 +157,13 @@ def test_a_sweep_that_is_ended_leaves_no_process_behind(number: signal.Signals, 
         os.killpg(process.pid, number)
     else:
         process.send_signal(number)
-    process.communicate(timeout=60)
+    _, said = process.communicate(timeout=60)
     wait_for(lambda: not _group(process.pid), "the last worker to end")
 
     assert process.returncode == code
+    if number != signal.SIGKILL:
+        assert re.search(rb"stopped after \d+ of 200 runs; nothing was written", said)
+        assert b"leaked" not in said
 
 
 def _group(leader: int) -> list[int]:

@@ -27,6 +27,17 @@ def test_every_broker_that_is_asked_has_a_row(tmp_path: Path) -> None:
     assert all(row["published"] > 0 and row["clients"] == 0 for row in rows)
 
 
+def test_a_grids_file_stands_for_all_its_brokers(tmp_path: Path) -> None:
+    config = tmp_path / "grid.toml"
+    with NetThread(tmp_path) as net:
+        brokers = [f'[[network.brokers]]\nid = {n}\nurl = "{net.net.url(n)}"\n' for n in (0, 1)]
+        config.write_text('lake = "lake"\n[grid]\nshape = [64, 32]\n' + "".join(brokers))
+
+        written = status(str(config), "--json", "-")
+
+    assert [row["id"] for row in json.loads(written.stdout)["rows"]] == [0, 1]
+
+
 def test_a_broker_that_is_not_there_is_told_without_a_traceback() -> None:
     result = status("ws://127.0.0.1:9")
 

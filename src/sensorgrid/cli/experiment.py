@@ -1,6 +1,9 @@
 """`sensorgrid experiment`: a paper's evaluation as a command."""
 
-from collections.abc import Callable, Sequence
+import signal
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
@@ -20,6 +23,8 @@ errors = Console(stderr=True)
 Row = dict[str, Any]
 T = TypeVar("T")
 FAULT_SEEDS = "1-1000"
+SAY_S = 10.0
+"""how often a sweep says how far it is where there is no terminal for a bar"""
 JsonFile = Annotated[
     Path | None,
     typer.Option("--json", metavar="FILE", help="Also write the table here; - writes it instead."),
@@ -113,30 +118,25 @@ def faults_command(
     Example: sensorgrid experiment faults --seeds 1-10000
     """
     from sensorgrid.experiments import faults
-    from sensorgrid.experiments.sweep import sweep
 
     seeds = "1-100" if quick and seeds == FAULT_SEEDS else seeds
     target, chosen = arguments.read_target(json_file), arguments.read_seeds(seeds)
     _check_master(spark)
     cases = faults.cases(chosen[0], chosen[-1], relays)
-    with _progress() as progress:
-        task = progress.add_task("schedules, twenty at a time", total=len(cases))
 
-        def told(count: int, _: Any, portion: dict[str, Any]) -> None:
-            progress.update(task, completed=count)
-            for row in portion["schedules"]:
-                if row["problems"]:  # at once: a long run may be stopped before its end
-                    errors.print(
-                        f"seed {row['seed']}: {row['problems'][0]}",
-                        style="red",
-                        highlight=False,
-                        markup=False,
-                    )
-                    option = " --relays" if relays else ""
-                    again = f"sensorgrid experiment faults{option} --seeds {row['seed']}"
-                    errors.print(f"  again: {again}", highlight=False)
+    def told(portion: Row) -> None:
+        for row in portion["schedules"]:
+            if row["problems"]:  # at once: a long run may be stopped before its end
+                said = f"seed {row['seed']}: {row['problems'][0]}"
+                errors.print(said, style="red", highlight=False, markup=False)
+                option = " --relays" if relays else ""
+                again = f"sensorgrid experiment faults{option} --seeds {row['seed']}"
+                errors.print(f"  again: {again}", highlight=False)
 
-        rows = faults.rows_of(sweep(cases, spark, told))
+    def title(case: faults.Case) -> str:
+        return f"seeds {case.first} to {case.last}"
+
+    rows = faults.rows_of(_swept(cases, spark, title, told))
     found = faults.summary(rows)
     args = {"quick": quick, "seeds": seeds, "relays": relays}
     if write(target, result_of("experiment faults", args=args, summary=found, rows=rows)):
@@ -220,7 +220,7 @@ def relays_command(
         typer.Option(
             "--figures",
             metavar="FOLDER",
-            help="Draw traffic, delays and the ramp there (needs sensorgrid[plot]).",
+            help="Draw traffic, delays and the ramp there (needs sensorgrid\\[plot]).",
         ),
     ] = None,
     spark: Annotated[
@@ -318,18 +318,48 @@ def moving_command(
         console.print(table)
 
 
-def _swept(cases: Sequence[Any], spark: str | None, title: Callable[[Any], str]) -> list[Row]:
-    """Play all cases, with a bar that names the one that has ended last."""
+def _swept(
+    cases: Sequence[Any],
+    spark: str | None,
+    title: Callable[[Any], str],
+    told: Callable[[Row], None] = lambda _: None,
+) -> list[Row]:
+    """Play all cases, with a bar that names the one that has ended last; `told` hears of each at once."""
     from sensorgrid.experiments.sweep import sweep
 
     _check_master(spark)
-    with _progress() as progress:
+    ended, said_s = 0, time.monotonic()
+    with _progress() as progress, _on_sigterm():
         task = progress.add_task("the first run compiles, which takes a while", total=len(cases))
 
-        def done(count: int, case: Any, _: Row) -> None:
+        def done(count: int, case: Any, row: Row) -> None:
+            nonlocal ended, said_s
+            ended = count
+            told(row)
             progress.update(task, completed=count, description=title(case))
+            if not errors.is_terminal and time.monotonic() - said_s > SAY_S:
+                said_s = time.monotonic()
+                errors.print(f"{count} of {len(cases)} runs, last {title(case)}", highlight=False)
 
-        return sweep(cases, spark, done)
+        try:
+            return sweep(cases, spark, done)
+        except (KeyboardInterrupt, SystemExit):
+            errors.print(f"stopped after {ended} of {len(cases)} runs; nothing was written", highlight=False)
+            raise
+
+
+@contextmanager
+def _on_sigterm() -> Iterator[None]:
+    """SIGTERM ends a sweep as Ctrl-C does: in good order, with the code that shells expect."""
+
+    def stop(*_: object) -> None:
+        raise SystemExit(128 + signal.SIGTERM)
+
+    before = signal.signal(signal.SIGTERM, stop)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def _check_master(spark: str | None) -> None:

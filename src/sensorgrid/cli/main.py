@@ -112,6 +112,12 @@ def explain_command(
     start: Annotated[str | None, typer.Option("--from", help="First moment, ISO 8601 with zone.")] = None,
     until: Annotated[str | None, typer.Option("--until", help="End, ISO 8601 with zone.")] = None,
     depth: Annotated[int, typer.Option(min=0, help="Longest cell, in digits.")] = 20,
+    grid_file: Annotated[
+        Path | None,
+        typer.Option(
+            "--grid", metavar="FILE", help="A grid's file, such as grid.toml, instead of the options below."
+        ),
+    ] = None,
     shape: Annotated[str, typer.Option(help="Points of the grid along x and y.")] = "4096x2048",
     extent: Annotated[
         str | None, typer.Option(metavar="W,S,E,N", help="Extent of the grid; the earth if left out.")
@@ -128,11 +134,21 @@ def explain_command(
     Example: sensorgrid explain --bbox -10,35,30,60 --resolution 1/4,1/4,1/2
     """
     target = arguments.read_target(json_file)
-    grid = arguments.read_grid(extent, coordinates, shape, tick, resolution_bits, dimensions, region_digits)
+    if grid_file is None:
+        grid = arguments.read_grid(
+            extent, coordinates, shape, tick, resolution_bits, dimensions, region_digits
+        )
+    else:
+        from sensorgrid.pipeline.settings import read_settings
+
+        grid = read_settings(grid_file).grid.grid()
     query = arguments.read_query(attribute, bbox, resolution, start, until)
     with errors.status("cutting the query into cells (the first time, compiling takes a few seconds)"):
         facts = explain.explanation(query, grid, depth)
     if write(target, result_of("explain", **facts)):
+        if grid_file is None:
+            note = "on a grid as the options say, not on one that runs: --grid FILE takes yours"
+            console.print(note, style="yellow", highlight=False)
         explain.show(console, query, grid, facts)
 
 

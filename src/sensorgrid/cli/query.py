@@ -169,8 +169,8 @@ class _Show:
         if self.keeps:
             self.rows.append(row(shot))
 
-    def connected(self, client: "AsyncClient") -> None:
-        """A broker has answered; the first tick may be a while away."""
+    def waits(self, url: str, apart_s: float) -> None:
+        """A broker has answered and the query can be; the first tick may be a while away."""
 
     def state(self, status: str, reason: str, note: str) -> None:
         """Where the stream stands."""
@@ -193,10 +193,10 @@ class _Lines(_Show):
         super().field(field, shot)
         print(line(shot), flush=True)
 
-    def connected(self, client: "AsyncClient") -> None:
+    def waits(self, url: str, apart_s: float) -> None:
         from sensorgrid.cli.query_view import span
 
-        text = f"connected to {client.url}, whose grid has a tick every {span(client.grid.tick)}; waiting for the first"
+        text = f"connected to {url}; the query has a tick every {span(apart_s)}, waiting for the first"
         print(text, file=sys.stderr, flush=True)
 
     def state(self, status: str, reason: str, note: str) -> None:
@@ -297,14 +297,13 @@ class _Work:
     async def _work(self, client: "AsyncClient") -> None:
         query = self.asked.query(self.asked.attribute or client.attributes[0])
         with self.show:
-            self.show.connected(client)
             refreshing = asyncio.create_task(self._refresh())
             try:
                 if self.out is not None:
                     self._stream = None
                     await client.export(
                         query, self.out, ticks=self.ticks, on_field=self._field_of(client), errors=self.errors,
-                        on_stream=self._begun,
+                        on_stream=self._begun_at(client, query),
                     )  # fmt: skip
                 else:
                     await self._watch(client, query)
@@ -315,15 +314,21 @@ class _Work:
     async def _watch(self, client: "AsyncClient", query: Query) -> None:
         shown = self._field_of(client)
         async with client.stream(query, errors=self.errors, resume=self.resume) as stream:
-            self._begun(stream)
+            self._begun_at(client, query)(stream)
             async for field in stream:
                 shown(field, stream)
                 if self.ticks is not None and self.given >= self.ticks:
                     break
             await stream.commit()
 
-    def _begun(self, stream: "AsyncStream") -> None:
-        self._stream = stream
+    def _begun_at(self, client: "AsyncClient", query: Query) -> "Callable[[AsyncStream], None]":
+        def begun(stream: "AsyncStream") -> None:
+            self._stream = stream
+            grid = client.grid
+            wanted = query.limits(grid)[2] / (1 << grid.resolution_bits[2])
+            self.show.waits(client.url, grid.tick / wanted)
+
+        return begun
 
     def _field_of(self, client: "AsyncClient") -> "Callable[[Field, AsyncStream], None]":
         from sensorgrid.cli.query_view import snapshot
@@ -331,7 +336,8 @@ class _Work:
         def shown(field: "Field", stream: "AsyncStream") -> None:
             self.given += 1
             time = client.grid.time_of(int(field["tick"]))
-            self.show.field(field, snapshot(field, (datetime.now(UTC) - time).total_seconds(), time))
+            since_end_s = (datetime.now(UTC) - time).total_seconds() - client.grid.tick
+            self.show.field(field, snapshot(field, since_end_s, time))
             self._state()
 
         return shown

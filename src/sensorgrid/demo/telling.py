@@ -33,7 +33,7 @@ def story_of(show: Show, result: Result, truth: Fields) -> Story:
     ]
     return Story(
         result=result, version=__version__, began=utc(show.began_s), tick_s=stage.tick_s,
-        seconds=(show.last + 1 - show.first) * stage.tick_s, stations=stage.stations, moment=utc(end_s),
+        stations=stage.stations, moment=utc(end_s),
         maps=_maps(show, truth, end_s),
         land=weather.land(fine_lon[None, :], fine_lat[:, None]),
         stations_at=[(float(a + 180) / 360, float(90 - b) / 180) for a, b in zip(x, y, strict=True)],
