@@ -114,7 +114,8 @@ class Host:
         # Compiled now, while nobody waits: the first wish would otherwise hold up everybody's greeting.
         prepare(network.grid)
         self.listener = await listen(address.host, address.port, self._enter, tls=server)
-        self.log("listening", broker=self.me, url=address.url, regions=len(self._shapes))
+        ways = {"policy": network.options.policy, "relays": network.options.relays}
+        self.log("listening", broker=self.me, url=address.url, regions=len(self._shapes), **ways)
         view = view_of(self.me, network.regions, network.grid, network.links_of(self.me))
         self.driver.feed(replace(view, brokers=tuple(network.addresses)))
 
