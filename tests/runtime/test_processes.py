@@ -105,6 +105,10 @@ def test_streams_are_exact_through_random_kills_of_brokers(tmp_path: Path) -> No
             for ask, at, roams in asks:
                 (await net.client(at, roams)).pose(ask)
             await tick(net, tmp_path)
+            for (
+                client
+            ) in net.clients:  # who is not admitted yet when his broker dies is refused, and told why
+                await until(lambda c=client: c.status == "admitted", "all to be admitted")
             for _ in range(5):
                 victim = rng.randrange(4)
                 net.kill(victim)
