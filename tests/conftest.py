@@ -23,8 +23,8 @@ settings.register_profile("searching", settings.get_profile("sensorgrid"), deran
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--long", action="store_true", help="also run what takes long (marked long)")
-    parser.addoption("--kills", type=int, help="how often the recovery test kills the driver (2; long: 6)")
-    parser.addoption("--schedules", type=int, default=60, help="how many schedules of faults are played (60)")
+    parser.addoption("--kills", type=int, help="how often the recovery test kills the driver (1; long: 4)")
+    parser.addoption("--schedules", type=int, help="how many schedules of faults are played (120; long: 200)")
     parser.addoption(
         "--schedule", type=int, help="play this schedule of faults alone, checked after every event"
     )

@@ -7,14 +7,14 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from nets import Net, network
+from nets import Net, network, truth
 
 
 class NetThread:
     """Real brokers on loopback and their publisher, to be called from any thread."""
 
-    def __init__(self, folder: Path, brokers: int = 2, **options: Any) -> None:
-        self.net: Net = Net(network(folder, brokers, **options))
+    def __init__(self, folder: Path, brokers: int = 2, truth: Any = truth, **options: Any) -> None:
+        self.net: Net = Net(network(folder, brokers, **options), truth=truth)
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
 

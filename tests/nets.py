@@ -123,9 +123,15 @@ class Client:
 class Net:
     """Hosts in this loop, and a publisher."""
 
-    def __init__(self, network: Network, taps: dict[PeerId, Tap] | None = None) -> None:
+    def __init__(
+        self,
+        network: Network,
+        taps: dict[PeerId, Tap] | None = None,
+        truth: Callable[[Grid, int, int], np.ndarray] = truth,
+    ) -> None:
         self.network = network
         self.taps = taps or {}
+        self.truth = truth
         self.hosts: dict[PeerId, Host] = {}
         self.clients: list[Client] = []
         self.acks: list[wire.Ack] = []
@@ -186,9 +192,8 @@ class Net:
                 if region.owner in self.hosts:
                     peer = await self._publisher(region.owner)
                     box = box_of(self.network.grid, region.cell)
-                    values = truth(self.network.grid, region.attribute, self.tick)[
-                        box.y0 : box.y1, box.x0 : box.x1
-                    ]
+                    whole = self.truth(self.network.grid, region.attribute, self.tick)
+                    values = whole[box.y0 : box.y1, box.x0 : box.x1]
                     block = wire.Publish(
                         region.attribute,
                         region.cell,

@@ -1,17 +1,23 @@
-"""The examples, for real: grids, sensors and scripts as processes, with ticks of a few seconds instead of minutes."""
+"""The examples: every script against fields that are known, at once; and, long, for real.
+
+For real means `sensorgrid up` with the example's own file, its sensors, Spark and brokers as processes, with ticks
+of a few seconds instead of minutes.
+"""
 
 import json
 import os
 import re
+import runpy
 import signal
 import socket
 import subprocess
 import sys
 import time
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from datetime import datetime
+from functools import cache
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -19,6 +25,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from net_thread import NetThread
+from sensorgrid.configuration.network import ERROR
+from sensorgrid.model.grid import Grid
 from sensorgrid.pipeline.sources.synthetic_weather import Weather
 from servers import free_port, mosquitto, needs_mosquitto, running, wait_for
 
@@ -26,12 +35,13 @@ ROOT = Path(__file__).parents[1]
 EXAMPLES = ROOT / "examples"
 DATA = Path(os.environ.get("SENSORGRID_DATA", ROOT.parent / "shared" / "data"))
 ASOS = DATA / "asos-us-1993-03-12" / "obs.csv.gz"
+Axes = list[np.ndarray]
 COMMAND = (sys.executable, "-m", "sensorgrid")
 DEADLINE_S = 400
 """for anything: only a broken example reaches it"""
 TICK_S = 6
-PACE = 600
-"""seconds of weather in a second: an hour in a tick"""
+PACE = 300
+"""seconds of weather in a second: half an hour in a tick, and the storm lasts for eighteen minutes of tests"""
 
 PLACE = r"([\d.]+)°([NS]) +([\d.]+)°([EW])"
 
@@ -132,9 +142,78 @@ def test_without_a_grid_an_example_says_so_in_a_line(name: str, tmp_path: Path) 
     assert line.startswith(f"{name}: network: found no broker that answers, expected one at {nowhere}")
 
 
+# What the lines of an example must say, whatever grid it has met
+
+
+def check_plume(lines: list[str], tick_s: float) -> None:
+    """Eight ticks of smoke, from the fire of urban_sensors.py, and away with the wind."""
+    print(*lines, sep="\n")
+    smoke = [line for line in lines if "no smoke" not in line]
+    pattern = r"at (\d+) m, (\d+) m  wind (\S+) (\S+) m/s .* around (\d+) m, (\d+) m"
+    said = np.array([re.search(pattern, line).groups() for line in smoke], float)  # type: ignore[union-attr]
+    assert len(said) == 8
+    source, wind, plume = said[:, :2], said[:, 2:4], said[:, 4:]
+    assert np.hypot(*(source - (3800, 2600)).T).max() < 1500, "the fire of urban_sensors.py"
+    drift, towards = (plume - source.cumsum(axis=0) / np.arange(1, 9)[:, None])[-1], wind.mean(axis=0)
+    downwind = drift @ towards / np.hypot(*towards)
+    assert 2 < np.hypot(*towards) < 5
+    assert downwind > 0.9 * np.hypot(*drift), (towards, drift)
+    # Released evenly over seven ticks: on average they have been under way for half of them.
+    assert downwind == pytest.approx(np.hypot(*towards) * tick_s * 7 / 2, rel=0.4)
+
+
+def check_track(url: str, shift: int, tick_s: int, folder: Path) -> None:
+    """The storm is found, and followed for six ticks, where it really is."""
+    lines = lines_of("hurricane.py", "--url", url, "--ticks", "6", "--plot", str(folder / "storm.png"))
+
+    print(*lines, sep="\n")
+    found, *track = [line for line in lines if "no storm" not in line]
+    assert "found among" in found
+    assert len(track) == 6
+    assert [seconds_of(b) - seconds_of(a) for a, b in pairwise(track)] == [tick_s] * 5
+    assert seconds_of(track[0]) == seconds_of(found)
+    for line in track:
+        storms = Weather(SEED).cyclones((seconds_of(line) + tick_s - shift) * PACE)
+        true = max((depth, x, y) for x, y, depth in storms)[1:]
+        assert np.hypot(*np.subtract(place_of(line), true)) < 5, f"{line}, expected {true}"
+        hectopascals, speed = (float(re.search(rf"([\d.]+) {unit}", line)[1]) for unit in ("hPa", "m/s"))  # type: ignore[index]
+        assert 930 < hectopascals < 1025  # as gridded from stations: a storm between them looks weaker
+        assert 12 < speed < 70
+    moves = [np.hypot(*np.subtract(place_of(b), place_of(a))) for a, b in pairwise(track[1:])]
+    assert max(moves) < 4, track  # a point of the fine grid (2.8°) and what the storm goes in a tick
+    assert track[0].endswith("new box")
+    assert (folder / "storm.png").stat().st_size > 10_000
+
+
+def check_forecast(url: str, start_s: float, folder: Path) -> None:
+    """Three ticks and three more are six: to the last bit."""
+    start = datetime.fromtimestamp(start_s).astimezone().isoformat()
+    parts, whole = folder / "parts.npz", folder / "whole.npz"
+
+    first = lines_of("forecast.py", "--url", url, "--ticks", "3", "--state", str(parts), "--start", start)
+    second = lines_of("forecast.py", "--url", url, "--ticks", "3", "--state", str(parts))
+    at_once = lines_of("forecast.py", "--url", url, "--ticks", "6", "--state", str(whole), "--start", start)
+
+    ticks = [int(line.split("tick ")[1].split()[0]) for line in at_once]
+    assert [int(line.split("tick ")[1].split()[0]) for line in first + second] == ticks
+    assert ticks == list(range(ticks[0], ticks[0] + 6))
+    with np.load(parts) as a, np.load(whole) as b:
+        assert sorted(a) == sorted(b)
+        for name in a:
+            assert np.array_equal(a[name], b[name], equal_nan=True), (
+                f"{name}: {np.argwhere(a[name] != b[name])}"
+            )
+        assert a["local_value"].shape[0] > a["world_value"].shape[0] // 2
+        assert a["world_value"].shape == (8, 16), "the coarsest that is at most ten times as wide"
+        assert 200 < a["world_value"].min() < a["world_value"].max() < 330  # a polar night has 228
+    errors = [float(text) for line in at_once[1:] for text in re.findall(r"off by ([\d.]+) K", line)]
+    assert 0 < max(errors) < 5
+
+
 # A city, fed by mosquitto
 
 
+@pytest.mark.long
 @needs_mosquitto
 def test_smoke_leaves_where_the_air_is_worst_and_goes_with_the_wind(tmp_path: Path) -> None:
     port = free_port()
@@ -162,24 +241,13 @@ def test_smoke_leaves_where_the_air_is_worst_and_goes_with_the_wind(tmp_path: Pa
     ):
         lines = lines_of("urban.py", "--url", url, "--ticks", "8")
 
-    print(*lines, sep="\n")
-    smoke = [line for line in lines if "no smoke" not in line]
-    pattern = r"at (\d+) m, (\d+) m  wind (\S+) (\S+) m/s .* around (\d+) m, (\d+) m"
-    said = np.array([re.search(pattern, line).groups() for line in smoke], float)  # type: ignore[union-attr]
-    assert len(said) == 8
-    source, wind, plume = said[:, :2], said[:, 2:4], said[:, 4:]
-    assert np.hypot(*(source - (3800, 2600)).T).max() < 1500, "the fire of urban_sensors.py"
-    drift, towards = (plume - source.cumsum(axis=0) / np.arange(1, 9)[:, None])[-1], wind.mean(axis=0)
-    downwind = drift @ towards / np.hypot(*towards)
-    assert 2 < np.hypot(*towards) < 5
-    assert downwind > 0.9 * np.hypot(*drift), (towards, drift)
-    # Released evenly over seven ticks: on average they have been under way for half of them.
-    assert downwind == pytest.approx(np.hypot(*towards) * 4 * 7 / 2, rel=0.4)
+    check_plume(lines, 4)
 
 
 # A storm, fed by a file
 
 
+@pytest.mark.long
 @pytest.mark.skipif(not ASOS.exists(), reason=f"no data at {ASOS}; set SENSORGRID_DATA")
 def test_the_storm_of_the_century_begins_over_the_rio_grande(tmp_path: Path) -> None:
     env = environment("storm.toml", tmp_path, free_ports(2), source={"path": str(ASOS)})
@@ -208,30 +276,21 @@ def test_the_storm_of_the_century_begins_over_the_rio_grande(tmp_path: Path) -> 
         assert 25 < latitude < 29, lines[hour - 6]
 
 
-# A synthetic earth: the hurricane and the forecast; last, as it runs until the end of this file
+# A synthetic earth: the hurricane and the forecast
 
 
-def one_storm(now_s: float) -> int:
-    """The seed of a world in which, for some minutes to come, one tropical storm is by far the strongest."""
-
-    def lead(seed: int) -> float:
-        leads = []
-        for ahead_s in range(20, 300, 40):
-            alive = Weather(seed).cyclones((now_s + ahead_s) * PACE)
-            depths = sorted((depth for *_, depth in alive), reverse=True)
-            tropical = [depth for _, latitude, depth in alive if abs(latitude) < 24]
-            leads.append(max(tropical, default=0.0) - (depths[1] if len(depths) > 1 else 0.0))
-        return min(leads)
-
-    return max(range(1, 120), key=lead)
+SEED = 549
+STORM_BEGINS_S = 1_784_073_600
+"""of the weather's own clock: from here on, for 90 hours, this world has one tropical storm, by far the strongest"""
 
 
 @pytest.fixture(scope="module")
 def weather(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, int]]:
-    """The url and the seed of a running world."""
-    folder, seed = tmp_path_factory.mktemp("weather"), one_storm(time.time())
+    """The url of a running world, and by how much it is later than its own clock: the same world at any time."""
+    folder, shift = tmp_path_factory.mktemp("weather"), int(time.time()) // TICK_S * TICK_S
+    shift -= STORM_BEGINS_S // PACE
     options = tomllib.loads((EXAMPLES / "weather.toml").read_text())["sources"][0]["options"]
-    options |= {"seed": seed, "tick": TICK_S, "pace": PACE, "delay": 0.3, "lateness": 0}
+    options |= {"seed": SEED, "tick": TICK_S, "pace": PACE, "shift": shift, "delay": 0.3, "lateness": 0}
     options |= {"late": 0, "copies": 0}  # nothing is revised: who asks later gets the same
     env = environment(
         "weather.toml",
@@ -246,55 +305,115 @@ def weather(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, int
         spark__trigger="0.5s",
     )
     with grid_up("weather.toml", folder, env) as url:
-        yield url, seed
+        yield url, shift
 
 
+@pytest.mark.long
 def test_the_hurricane_is_found_in_the_coarse_world_and_followed_by_the_fine_box(
     weather: tuple[str, int], tmp_path: Path
 ) -> None:
-    url, seed = weather
+    url, shift = weather
 
-    lines = lines_of("hurricane.py", "--url", url, "--ticks", "6", "--plot", str(tmp_path / "storm.png"))
-
-    print(*lines, sep="\n")
-    found, *track = [line for line in lines if "no storm" not in line]
-    assert "found among" in found
-    assert len(track) == 6
-    assert [seconds_of(b) - seconds_of(a) for a, b in pairwise(track)] == [TICK_S] * 5
-    assert seconds_of(track[0]) == seconds_of(found)
-    for line in track:
-        storms = Weather(seed).cyclones((seconds_of(line) + TICK_S) * PACE)
-        true = max((depth, x, y) for x, y, depth in storms)[1:]
-        assert np.hypot(*np.subtract(place_of(line), true)) < 5, f"{line}, expected {true}"
-        hectopascals, speed = (float(re.search(rf"([\d.]+) {unit}", line)[1]) for unit in ("hPa", "m/s"))  # type: ignore[index]
-        assert 930 < hectopascals < 1025  # as gridded from stations: a weak storm between them looks weaker
-        assert 12 < speed < 70
-    moves = [np.hypot(*np.subtract(place_of(b), place_of(a))) for a, b in pairwise(track[1:])]
-    assert max(moves) < 4, track  # a point of the fine grid (2.8°) and what the storm goes in a tick
-    assert track[0].endswith("new box")
-    assert (tmp_path / "storm.png").stat().st_size > 10_000
+    check_track(url, shift, TICK_S, tmp_path)
 
 
+@pytest.mark.long
 def test_a_forecast_goes_on_exactly_where_it_was(weather: tuple[str, int], tmp_path: Path) -> None:
     url, _ = weather
-    start = datetime.fromtimestamp(time.time() - 20).astimezone().isoformat()
-    parts, whole = tmp_path / "parts.npz", tmp_path / "whole.npz"
 
-    first = lines_of("forecast.py", "--url", url, "--ticks", "3", "--state", str(parts), "--start", start)
-    second = lines_of("forecast.py", "--url", url, "--ticks", "3", "--state", str(parts))
-    at_once = lines_of("forecast.py", "--url", url, "--ticks", "6", "--state", str(whole), "--start", start)
+    check_forecast(url, time.time() - 20, tmp_path)
 
-    ticks = [int(line.split("tick ")[1].split()[0]) for line in at_once]
-    assert [int(line.split("tick ")[1].split()[0]) for line in first + second] == ticks
-    assert ticks == list(range(ticks[0], ticks[0] + 6))
-    with np.load(parts) as a, np.load(whole) as b:
-        assert sorted(a) == sorted(b)
-        for name in a:
-            assert np.array_equal(a[name], b[name], equal_nan=True), (
-                f"{name}: {np.argwhere(a[name] != b[name])}"
-            )
-        assert a["local_value"].shape[0] > a["world_value"].shape[0] // 2
-        assert a["world_value"].shape == (8, 16), "the coarsest that is at most ten times as wide"
-        assert 200 < a["world_value"].min() < a["world_value"].max() < 330  # a polar night has 228
-    errors = [float(text) for line in at_once[1:] for text in re.findall(r"off by ([\d.]+) K", line)]
-    assert 0 < max(errors) < 5
+
+# The same scripts on grids without Spark: fields as the weather is, published at once
+
+
+@contextmanager
+def published(folder: Path, grid: dict[str, Any], field: Callable[[Axes, str, float], Any]) -> Iterator[str]:
+    """The url of two brokers whose fields are known; one tick in ten comes before anybody asks."""
+
+    @cache  # the regions of a tick ask one after the other
+    def truth(grid: Grid, attribute: int, tick: int) -> np.ndarray:
+        name = grid.attributes[attribute]
+        west, south, east, north = grid.extent
+        x = west + (np.arange(grid.shape[0]) + 0.5) * (east - west) / grid.shape[0]
+        y = south + (np.arange(grid.shape[1]) + 0.5) * (north - south) / grid.shape[1]
+        shape = (len(y), len(x))
+        if name.endswith(ERROR):
+            return np.full(shape, 0.5, np.float32)
+        values = field(np.meshgrid(x, y), name, (tick + 1) * grid.tick)
+        return np.broadcast_to(np.asarray(values, np.float32), shape)
+
+    with NetThread(folder, grid=grid, truth=truth) as net:
+        net.net.tick = int(time.time() / grid["tick"]) - 10
+        net.publish(10)
+        net.publish_soon(0.1, 300)
+        yield net.url()
+
+
+@pytest.fixture
+def calm_weather(tmp_path: Path) -> Iterator[tuple[str, int]]:
+    """The url and the shift of the same world as above, seen without stations."""
+    shift = int(time.time()) - STORM_BEGINS_S // PACE - 20
+
+    def field(axes: Axes, name: str, now_s: float) -> Any:
+        return Weather(SEED).truth((name,), *axes, np.float64((now_s - shift) * PACE))[name]
+
+    attributes = ["air_temperature", "air_pressure_at_mean_sea_level", "eastward_wind", "northward_wind"]
+    grid = {"shape": [128, 64], "tick": 1.0, "resolution_bits": 4, "attributes": attributes}
+    with published(tmp_path, grid, field) as url:
+        yield url, shift
+
+
+def test_the_hurricane_example_follows_a_known_storm(calm_weather: tuple[str, int], tmp_path: Path) -> None:
+    url, shift = calm_weather
+
+    check_track(url, shift, 1, tmp_path)
+
+
+def test_the_forecast_example_goes_on_exactly_where_it_was(
+    calm_weather: tuple[str, int], tmp_path: Path
+) -> None:
+    url, _ = calm_weather
+
+    check_forecast(url, time.time() - 5, tmp_path)
+
+
+def test_the_urban_example_carries_smoke_with_the_wind(tmp_path: Path) -> None:
+    city = runpy.run_path(str(EXAMPLES / "urban_sensors.py"))
+    noon = 1_784_030_400  # the wind of this example veers with the time of day
+
+    def field(axes: Axes, name: str, now_s: float) -> Any:
+        if "wind" in name:
+            return city["wind"](*axes, noon)[name == "northward_wind"]
+        return city["dust"](*axes, noon) * 1e-9
+
+    content = tomllib.loads((EXAMPLES / "urban.toml").read_text())["grid"]
+    grid = content | {"tick": 1.0, "resolution_bits": 2}
+    with published(tmp_path, grid, field) as url:
+        lines = lines_of("urban.py", "--url", url, "--ticks", "8")
+
+    check_plume(lines, 1)
+
+
+def test_the_storm_example_names_the_deepest_low_of_every_hour(tmp_path: Path) -> None:
+    begin = datetime.fromisoformat("1993-03-12T06:00Z").timestamp()
+
+    def truth(grid: Grid, attribute: int, tick: int) -> np.ndarray:
+        y, x = np.indices((grid.shape[1], grid.shape[0]))
+        hour = tick - int(begin / 3600)
+        low = np.exp(-((x - 40 - hour) ** 2 + (y - 20) ** 2) / 20)
+        base = 101_500 - 1_000 * low if "pressure" in grid.attributes[attribute] else 5 * low
+        return np.asarray(base, np.float32)
+
+    content = tomllib.loads((EXAMPLES / "storm.toml").read_text())["grid"]
+    grid = content | {"shape": [64, 32], "tick": 3600.0, "resolution_bits": 2, "region_digits": 2}
+    with NetThread(tmp_path, grid=grid, truth=truth) as net:
+        net.net.tick = int(begin / 3600)
+        net.publish(12)
+        lines = lines_of("storm.py", "--url", net.url())
+
+    assert [line[:17] for line in lines] == [f"1993-03-12T{hour:02}:00Z" for hour in range(6, 17)]
+    assert {line.split()[1] for line in lines} == {"1005.0"}
+    longitudes = [place_of(line)[0] for line in lines]
+    step = (content["extent"][2] - content["extent"][0]) / 64
+    assert np.diff(longitudes) == pytest.approx([step] * 10, abs=0.02)  # a point further east every hour

@@ -1,14 +1,21 @@
 """The demo as people start it: from the command line, to its verdict or to Ctrl-C."""
 
+import asyncio
 import json
 import os
 import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
+
+from sensorgrid.demo.checks import Result
+from sensorgrid.demo.show import Show
+from sensorgrid.demo.stage import Stage, audience
+from sensorgrid.model.ids import PeerId
 
 FIELDS = (
     "ticks", "clients", "points_delivered", "missing", "duplicated", "wrong", "bytes_between_brokers",
@@ -39,9 +46,32 @@ def processes_of(folder: Path) -> list[str]:
     return found
 
 
+def test_a_small_demo_holds_its_own_checks(tmp_path: Path) -> None:
+    stage = Stage(shape=(64, 32), stations=150, brokers=2)
+    show = Show(stage, tmp_path, 0.0)
+    wanted = ("world, second model", "world, dashboard", "North America", "Europe, energy")
+    show.guests = tuple(
+        replace(guest, broker=PeerId(number % 2))
+        for number, guest in enumerate(guest for guest in audience() if guest.name in wanted)
+    )
+
+    async def play() -> Result:
+        await show.play()
+        return show.judge(await show.look_again())
+
+    result = asyncio.run(play())
+
+    assert result.holds, result
+    assert (result.missing, result.duplicated, result.wrong, result.clients) == (0, 0, 0, 4)
+    assert result.points_delivered > 1_000
+    assert result.killed
+    assert processes_of(tmp_path) == []
+
+
+@pytest.mark.long
 def test_the_demo_ends_with_a_verdict_a_report_and_nothing_left(tmp_path: Path) -> None:
     process = demo(tmp_path, "--seconds", "5", "--json", "demo.json", "--report", "demo.html")
-    out, err = process.communicate(timeout=400)
+    out, err = process.communicate(timeout=900)
 
     assert process.returncode == 0, out + err
     result = json.loads((tmp_path / "demo.json").read_text())

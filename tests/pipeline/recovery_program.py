@@ -9,13 +9,22 @@ from pathlib import Path
 from pyspark.sql import DataFrame
 
 from sensorgrid.pipeline import jobs, stream
+from sensorgrid.pipeline.lake import STREAM
 from sensorgrid.pipeline.session import start_session
 from sensorgrid.pipeline.settings import read_settings
+from sensorgrid.pipeline.waiting import Waiting
+
+PATIENCE_S = 900.0
+"""for anything: only a broken pipeline reaches it"""
 
 
-def main(config: str, seconds: float, die_after: int) -> None:
-    """Run for some seconds; with `die_after` > 0, kill the whole process group in that many batches' report."""
-    settings = read_settings(config)
+def main(config: str, blocks: int, die_after: int) -> None:
+    """Run until so many grids are written and none waits for its gateway.
+
+    With `die_after` > 0, kill the whole process group in that many batches' report.
+    """
+    settings, stop = read_settings(config), threading.Event()
+    waiting = Waiting(settings.waiting_of(), STREAM)
     session = start_session("local[2]", log=Path(config).with_suffix(".log"), driver_memory="1g")
     write, seen = stream.BatchWriter.__call__, 0
 
@@ -28,10 +37,15 @@ def main(config: str, seconds: float, die_after: int) -> None:
             os.killpg(0, signal.SIGKILL)
 
     stream.BatchWriter.__call__ = write_and_die  # type: ignore[method-assign]
-    outcome = jobs.run(session, settings, threading.Event(), seconds=seconds)
+
+    def listen(report: jobs.Report) -> None:
+        if report.total.blocks >= blocks and not waiting.behind():
+            stop.set()
+
+    outcome = jobs.run(session, settings, stop, seconds=PATIENCE_S, listen=listen)
     print("unbalanced", outcome.unbalanced, flush=True)
     session.stop()
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], float(sys.argv[2]), int(sys.argv[3]))
+    main(sys.argv[1], int(sys.argv[2]), int(sys.argv[3]))

@@ -115,7 +115,7 @@ def run_job(folder: Path, master: str, urls: tuple[str, ...] = ()) -> dict[str, 
         [sys.executable, str(PROGRAM), str(config), master, *urls],
         capture_output=True,
         text=True,
-        timeout=500,
+        timeout=900,
         check=False,
     )
     assert done.returncode == 0, done.stderr[-4000:]
@@ -159,6 +159,7 @@ def check_live(result: dict[str, Any], brokers: Network) -> None:
     assert {name[2] for name in brokers.names()} == {"00", "10"}
 
 
+@pytest.mark.long
 def test_a_standalone_cluster_runs_the_job_with_the_code_that_was_sent_to_it(
     tmp_path: Path, master: str, brokers: Network
 ) -> None:
@@ -172,6 +173,7 @@ def test_a_standalone_cluster_runs_the_job_with_the_code_that_was_sent_to_it(
     check_live(result, brokers)
 
 
+@pytest.mark.long
 def test_spark_connect_runs_the_job(tmp_path: Path, connect: str, brokers: Network) -> None:
     result = run_job(tmp_path, connect, brokers.urls)
 

@@ -39,7 +39,7 @@ def to_mqtt(port: int, payloads: list[bytes]) -> None:
     client.connect("127.0.0.1", port)
     client.loop_start()
     for payload in payloads:
-        client.publish("sensors/x", payload, qos=1).wait_for_publish(timeout=10)
+        client.publish("sensors/x", payload, qos=1).wait_for_publish(timeout=120)
     client.disconnect()
     client.loop_stop()
 
@@ -77,7 +77,7 @@ def test_messages_of_both_servers_are_in_the_grid_of_their_tick(spark: SparkSess
         settings = settings_for(tmp_path, port, url)
         asyncio.run(to_nats(url, [message(f"N{n}", 10 + n) for n in range(5)] + [b"\xff\xfe no text"]))
         with landing_daemons(settings, print):
-            outcome = jobs.run(spark, settings, stop, seconds=60, listen=listen)
+            outcome = jobs.run(spark, settings, stop, seconds=900, listen=listen)
 
     total = outcome.total
     assert (total.raw, total.used, total.dead_letter) == (12, 10, 2)

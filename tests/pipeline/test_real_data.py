@@ -209,12 +209,13 @@ SETS = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("name", SETS)
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param("sao", marks=pytest.mark.long), "metar", pytest.param("buoy", marks=pytest.mark.long)],
+)
 def test_a_backfill_of_real_reports_adds_up_and_looks_like_weather(
-    spark: SparkSession, tmp_path: Path, name: str, request: pytest.FixtureRequest
+    spark: SparkSession, tmp_path: Path, name: str
 ) -> None:
-    if name == "buoy" and not request.config.getoption("--long"):
-        pytest.skip("a million and a half measurements: only with --long")
     file, stations, raw, extent, moment = SETS[name]
     source = {"kind": "files", "path": str(DATA / file), "mapping": name, "learn_stations": name == "sao"}
     if stations is not None:

@@ -19,6 +19,10 @@ from sensorgrid.pipeline.settings import PipelineSettings, SyntheticSource, read
 from sensorgrid.pipeline.sources.synthetic import SyntheticSettings
 from servers import still_runs, wait_for
 
+ENDLESS = 1_000_000
+"""more grids than any run makes"""
+DEADLINE_S = 600.0
+"""for a driver to start and do its work, however busy the machine"""
 PROGRAM = Path(__file__).parent / "recovery_program.py"
 CONFIG = """
 [grid]
@@ -49,11 +53,11 @@ attributes = "air_temperature,wind_speed,wind_from_direction"
 
 
 @contextlib.contextmanager
-def driver(config: Path, seconds: float, die_after: int = 0) -> Iterator[subprocess.Popen[bytes]]:
+def driver(config: Path, blocks: int, die_after: int = 0) -> Iterator[subprocess.Popen[bytes]]:
     """A driver with its Java and Python workers in a process group of its own, killed in the end."""
     with printed(config).open("w") as out:
         process = subprocess.Popen(
-            [sys.executable, str(PROGRAM), str(config), str(seconds), str(die_after)],
+            [sys.executable, str(PROGRAM), str(config), str(blocks), str(die_after)],
             stdout=out, stderr=subprocess.STDOUT, start_new_session=True,
         )  # fmt: skip
     try:
@@ -69,26 +73,26 @@ def printed(config: Path) -> Path:
     return config.with_suffix(".out")
 
 
+@pytest.mark.parametrize("usual", [1, pytest.param(4, marks=pytest.mark.long)])
 def test_after_kill_9_every_tick_and_region_is_there_once_per_revision(
-    tmp_path: Path, request: pytest.FixtureRequest
+    usual: int, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
     config = tmp_path / "grid.toml"
     config.write_text(CONFIG)
-    kills = request.config.getoption("--kills")
+    kills = request.config.getoption("--kills") or usual
     rng = random.Random(kills)
 
     for number in range(kills):
         if number % 2 == 0:  # written and published, not committed
-            with driver(config, 60, die_after=rng.randint(1, 3)) as process:
-                assert process.wait(150) == -signal.SIGKILL, printed(config).read_text()
+            with driver(config, ENDLESS, die_after=rng.randint(1, 3)) as process:
+                assert process.wait(DEADLINE_S) == -signal.SIGKILL, printed(config).read_text()
         else:
-            with driver(config, 60) as process:
-                wait_for(
-                    lambda: "\nbatch" in "\n" + printed(config).read_text(), "the first batch", deadline_s=120
-                )
+            with driver(config, ENDLESS) as process:
+                begun = "the first batch"
+                wait_for(lambda: "\nbatch" in "\n" + printed(config).read_text(), begun, DEADLINE_S)
                 assert still_runs(process, after_s=rng.uniform(0, 3))  # a random moment is the point here
-    with driver(config, 6) as last:
-        assert last.wait(180) == 0, printed(config).read_text()
+    with driver(config, 24) as last:
+        assert last.wait(DEADLINE_S) == 0, printed(config).read_text()
 
     check_lake(config)
 

@@ -95,10 +95,14 @@ def pids(status: Path) -> dict[str, int]:
     return {part["name"]: part["pid"] for part in parts if part["pid"]}
 
 
-def test_twenty_random_kills_lose_nothing_and_double_nothing(
-    tmp_path: Path, request: pytest.FixtureRequest
+@pytest.mark.parametrize("usual", [4, pytest.param(20, marks=pytest.mark.long)])
+def test_random_kills_lose_nothing_and_double_nothing(
+    usual: int, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
-    kills, rng = request.config.getoption("--chaos"), Random(request.config.getoption("--chaos-seed"))
+    kills, rng = (
+        request.config.getoption("--chaos") or usual,
+        Random(request.config.getoption("--chaos-seed")),
+    )
     killed: list[str] = []
     with ExitStack() as stack:
         config, status, up = stack.enter_context(grid_up(tmp_path))
@@ -155,8 +159,8 @@ def test_twenty_random_kills_lose_nothing_and_double_nothing(
 
 def targets(kills: int, rng: Random) -> list[str]:
     """Whom to kill: brokers mostly, clients, and a few times the pipeline, which takes long to come back."""
-    chosen = [f"broker {rng.randrange(4)}" for _ in range(kills * 11 // 20)]
-    chosen += [f"client {rng.randrange(len(QUERIES))}" for _ in range(kills * 6 // 20)]
+    chosen = [f"broker {rng.randrange(4)}" for _ in range(round(kills * 11 / 20))]
+    chosen += [f"client {rng.randrange(len(QUERIES))}" for _ in range(round(kills * 6 / 20))]
     chosen += ["pipeline"] * (kills - len(chosen))
     rng.shuffle(chosen)
     return chosen

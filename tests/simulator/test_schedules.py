@@ -5,7 +5,7 @@
 
 import pytest
 
-from faults import WATCHED, chunks, failures, play_all
+from faults import ALL, WATCHED, WATCHED_ALL, chunks, failures, parameters, play_all
 from sensorgrid.simulator.schedules import FAULTS, Outcome
 
 played: list[Outcome] = []
@@ -13,8 +13,10 @@ played: list[Outcome] = []
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if "seeds" in metafunc.fixturenames:
-        found = chunks(metafunc.config, 0, 2)
-        metafunc.parametrize("seeds", found, ids=[f"{s[0]}-{s[-1]}" for s in found])
+        metafunc.parametrize("seeds", chunks(metafunc.config, 0, 2))
+    if "watched" in metafunc.fixturenames:
+        first = metafunc.config.getoption("--schedules") or ALL
+        metafunc.parametrize("watched", parameters(range(first, first + WATCHED_ALL), WATCHED, 1))
 
 
 def test_every_query_gets_its_points_and_nothing_is_left_behind(
@@ -26,12 +28,11 @@ def test_every_query_gets_its_points_and_nothing_is_left_behind(
     played.extend(outcomes)
 
 
-def test_the_rules_hold_after_every_event(request: pytest.FixtureRequest) -> None:
+def test_the_rules_hold_after_every_event(watched: range, request: pytest.FixtureRequest) -> None:
     if request.config.getoption("--schedule") is not None:
         pytest.skip("one schedule alone is played")
-    first = request.config.getoption("--schedules")
 
-    outcomes = play_all(range(first, first + WATCHED), watch=True)
+    outcomes = play_all(watched, watch=True)
 
     assert not failures(outcomes), failures(outcomes)
 
