@@ -33,7 +33,7 @@ def run_live(session: Any, settings: PipelineSettings, urls: list[str]) -> jobs.
         if report.total.blocks >= 12:
             stop.set()
 
-    return jobs.run(session, settings, stop, seconds=120, listen=listen)
+    return jobs.run(session, settings, stop, seconds=900, listen=listen)
 
 
 def main(config: str, master: str, urls: list[str]) -> None:

@@ -50,7 +50,7 @@ def brokers() -> Iterator[Network]:
 
 
 @contextmanager
-def gateways_to(brokers: Network, patience_s: float = 2.0) -> Iterator[Gateways]:
+def gateways_to(brokers: Network, patience_s: float = 60.0) -> Iterator[Gateways]:
     found = Gateways(entrance(brokers, patience_s))
     try:
         yield found
@@ -222,7 +222,7 @@ def test_later_blocks_of_a_task_do_not_pass_those_that_it_gave_back(
     brokers: Network, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(stages, "BLOCKS_TOGETHER", 4)
-    sink, lake = GatewaySink(entrance(brokers, 1.0)), Lake(str(tmp_path / "lake")).create()
+    sink, lake = GatewaySink(entrance(brokers, 3.0)), Lake(str(tmp_path / "lake")).create()
     job = stages.Job(GRID, Timing(1.0, 10.0, 60.0), {}, lake, sink, WRITER)
 
     def batches() -> Iterator[pa.RecordBatch]:

@@ -108,7 +108,7 @@ def test_spark_starts_and_runs_python_where_java_is_hidden(tmp_path: Path) -> No
         env=hidden(tmp_path),
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=600,
         check=False,
     )
 

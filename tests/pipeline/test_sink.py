@@ -49,7 +49,7 @@ def brokers() -> Iterator[Network]:
 
 
 def settings(brokers: Network, **options: Any) -> SinkSettings:
-    given = {"url": ",".join(brokers.urls), "patience": "0.5"} | {k: str(v) for k, v in options.items()}
+    given = {"url": ",".join(brokers.urls), "patience": "2"} | {k: str(v) for k, v in options.items()}
     return SinkSettings.of(given)
 
 
@@ -112,7 +112,7 @@ def test_after_the_timeout_the_task_fails_and_names_the_regions(brokers: Network
     brokers.brokers[1].mood = SILENT
 
     with pytest.raises(SinkError, match="regions 01, 11: found no answer to 2 grids"):
-        hand_over([rows(1)], settings(brokers, timeout=0.6))
+        hand_over([rows(1)], settings(brokers, timeout=2.5))
 
     assert set(brokers.names()) == names(1, regions=("00", "10"))
 
@@ -138,14 +138,15 @@ def test_new_rows_do_not_pass_a_spool_that_is_longer_than_one_go(
     brokers: Network, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sink_module, "TOGETHER", 4)
-    given, ill = settings(brokers, spool=tmp_path / "spool", patience=0.2), brokers.brokers[1]
+    hasty, patient = (settings(brokers, spool=tmp_path / "spool", patience=s) for s in (0.2, 60))
+    ill = brokers.brokers[1]
     ill.mood = SILENT
     for tick in range(6):
-        hand_over([rows(tick, regions=("01",))], given)
+        hand_over([rows(tick, regions=("01",))], hasty)
     ill.mood = ANSWERS
 
     for tick in range(6, 10):
-        hand_over([rows(tick, regions=("01",))], given)
+        hand_over([rows(tick, regions=("01",))], patient)
 
     assert [name[1] for name in ill.names()] == list(range(10))
 
