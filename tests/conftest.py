@@ -38,8 +38,13 @@ def pytest_configure(config: pytest.Config) -> None:
     settings.load_profile("searching" if searching else "sensorgrid")
 
 
+WAITING = ("test_demo.py", "test_gateway_stream.py", "test_chaos.py", "test_recovery.py", "test_cluster.py")
+"""files that mostly wait for processes which they start: they go first, so that no worker is left alone with one"""
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Leave out what is long, unless it is asked for: deselected, so that a skip always means something missing."""
+    items.sort(key=lambda item: WAITING.index(item.path.name) if item.path.name in WAITING else len(WAITING))
     if config.getoption("--long"):
         return
     long = [item for item in items if item.get_closest_marker("long") is not None]
