@@ -127,7 +127,7 @@ class Hands:
         """A connection breaks."""
         return self.feed(PeerDown(PeerId(peer)))
 
-    def say(self, peer: int, message: messages.Any) -> list[Effect]:
+    def say(self, peer: int, message: messages.Message) -> list[Effect]:
         """A peer says something."""
         return self.feed(Received(PeerId(peer), message))
 

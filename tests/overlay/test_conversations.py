@@ -36,7 +36,7 @@ class Recorded(SmallWorld):
         """What happens, between what is said."""
         self.lines.append(f"\n{self.now:7.3f}  -- {text}")
 
-    def said(self, me: PeerId, peer: PeerId, message: messages.Any) -> None:
+    def said(self, me: PeerId, peer: PeerId, message: messages.Message) -> None:
         if not isinstance(message, messages.Alive | messages.News):
             self.lines.append(f"{self.now:7.3f}  {who(me)} -> {who(peer)}: {words(message)}")
 
@@ -76,7 +76,7 @@ def several(codes: tuple[int, ...]) -> str:
     return ", ".join(map(digits, codes))
 
 
-def words(message: messages.Any) -> str:
+def words(message: messages.Message) -> str:
     match message:
         case messages.Want(generation, _, items, clip, until, via, _):
             starts = dict.fromkeys(start for _, _, start in items)

@@ -464,7 +464,7 @@ def test_what_is_sent_in_a_period_is_what_the_forwarding_tables_say() -> None:
     assert world.path(4, "0000") == (0, 2, 3, 4)
     sent: Counter[tuple[PeerId, PeerId]] = Counter()
 
-    def count(me: PeerId, peer: PeerId, message: messages.Any) -> None:
+    def count(me: PeerId, peer: PeerId, message: messages.Message) -> None:
         if isinstance(message, Feed):
             sent[me, peer] += sum(slab.points for slab in message.slabs or ())
 

@@ -10,7 +10,6 @@ from typing import Any, Protocol
 
 from sensorgrid.model.grid import Grid
 from sensorgrid.model.ids import Instant, PeerId, is_broker
-from sensorgrid.overlay import messages
 from sensorgrid.overlay.events import (
     Advised,
     Assigned,
@@ -35,25 +34,11 @@ from sensorgrid.overlay.mechanisms.replication import Replication
 from sensorgrid.overlay.mechanisms.routing import Routing
 from sensorgrid.overlay.mechanisms.streams import Streams
 from sensorgrid.overlay.mechanisms.trees import Trees
+from sensorgrid.overlay.messages import ANYONE, Message
 from sensorgrid.overlay.policies.interface import Policy
 from sensorgrid.overlay.policies.relays import DIRECT, TREE, Relays
 from sensorgrid.overlay.settings import Settings
 from sensorgrid.overlay.state import State
-
-AMONG_BROKERS = (
-    messages.Find,
-    messages.Found,
-    messages.Offer,
-    messages.Answer,
-    messages.Moving,
-    messages.News,
-    messages.Ping,
-    messages.Pong,
-    messages.Shifted,
-    messages.Joined,
-    messages.Steer,
-)
-"""what clients have no business to say"""
 
 
 class Mechanism(Protocol):
@@ -155,8 +140,8 @@ class Broker:
             self.state.links.up[event.peer] = now
             self._heard(event.peer, message)
 
-    def _heard(self, peer: PeerId, message: messages.Any) -> None:
-        if is_broker(peer) or type(message) not in AMONG_BROKERS:
+    def _heard(self, peer: PeerId, message: Message) -> None:
+        if is_broker(peer) or message.said_by is ANYONE:
             self._handlers.get(type(message), _ignore)(peer, message)
 
     def _happened(self, event: Event, now: Instant) -> None:

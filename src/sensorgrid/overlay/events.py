@@ -12,8 +12,8 @@ from msgspec import Struct
 from sensorgrid.model.block import Slab, Values
 from sensorgrid.model.ids import PeerId, QueryId
 from sensorgrid.model.query import Query
-from sensorgrid.overlay import messages
 from sensorgrid.overlay.forwarding import Plan
+from sensorgrid.overlay.messages import Message
 
 # -- events
 
@@ -38,7 +38,7 @@ class Received(
     """A message, in the order in which the peer sent them."""
 
     peer: PeerId
-    message: messages.Any
+    message: Message
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +47,7 @@ class Batch:
     what follows from them is done once."""
 
     peer: PeerId
-    messages: tuple[messages.Any, ...]
+    messages: tuple[Message, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,7 +198,7 @@ class Send(Struct, frozen=True, gc=False):
     """Send a message on the open connection."""
 
     peer: PeerId
-    message: messages.Any
+    message: Message
 
 
 @dataclass(frozen=True, slots=True, eq=False)

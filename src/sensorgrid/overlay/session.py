@@ -34,7 +34,7 @@ from sensorgrid.overlay.events import (
 )
 from sensorgrid.overlay.forwarding import wanted_of
 from sensorgrid.overlay.intake import Intake, Piece
-from sensorgrid.overlay.messages import NO_ROOM, Ask, Clip, Leave, Located, Want
+from sensorgrid.overlay.messages import NO_ROOM, Ask, Clip, Leave, Located, Message, Want
 from sensorgrid.overlay.settings import SILENCES, Settings
 from sensorgrid.overlay.state import Links
 
@@ -159,7 +159,7 @@ class Session:
         times += [due for due in (self.intake.next_wakeup(), self._beat) if due is not None]
         return min(times, default=None)
 
-    def _received(self, peer: PeerId, message: messages.Any) -> None:
+    def _received(self, peer: PeerId, message: Message) -> None:
         match message:
             case messages.Feed():
                 self.intake.received(peer, message)

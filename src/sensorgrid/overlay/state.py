@@ -14,21 +14,15 @@ from sensorgrid.index.layout import layout_of
 from sensorgrid.model.box import Box
 from sensorgrid.model.grid import Grid
 from sensorgrid.model.ids import Instant, PeerId
-from sensorgrid.overlay import messages
 from sensorgrid.overlay.events import Connect, Disconnect, Effect, Region, Send
 from sensorgrid.overlay.geography import box_of, middle_of
 from sensorgrid.overlay.intake import Intake, Piece
-from sensorgrid.overlay.messages import Want
+from sensorgrid.overlay.messages import Message, Want
 from sensorgrid.overlay.outlets import Outlets
 from sensorgrid.overlay.settings import Settings
 
 PENDING_MAX = 10_000
 """messages that may wait for a connection to open"""
-DIALS = (
-    messages.Want, messages.Find, messages.Found, messages.Offer, messages.Alive, messages.Ping, messages.Joined,
-    messages.Steer, messages.Shifted,
-)  # fmt: skip
-"""messages for which a connection is opened"""
 MIDDLES_MAX = 65_536
 """middles of cells that are remembered"""
 
@@ -40,9 +34,9 @@ class Links:
         self.effects = effects
         self.up: dict[PeerId, Instant] = {}
         """open connections, and when a message last came"""
-        self.dialling: dict[PeerId, list[messages.Any]] = {}
+        self.dialling: dict[PeerId, list[Message]] = {}
 
-    def send(self, peer: PeerId, message: messages.Any) -> None:
+    def send(self, peer: PeerId, message: Message) -> None:
         """Send, dialling first if need be. What does not fit is lost, as on a broken connection."""
         if peer in self.up:
             self.effects.append(Send(peer, message))
@@ -209,10 +203,10 @@ class State:
         self.counters = Counters()
         self._middles: dict[int, tuple[float, float]] = {}
 
-    def send(self, peer: PeerId, message: messages.Any) -> None:
+    def send(self, peer: PeerId, message: Message) -> None:
         """Send a message, counted by kind. Receivers dial: what answers a peer that is gone is dropped."""
         links = self.links
-        if peer not in links.up and peer not in links.dialling and type(message) not in DIALS:
+        if peer not in links.up and peer not in links.dialling and not message.dials:
             return
         kind = type(message).__name__
         counts = self.counters.messages
