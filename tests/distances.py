@@ -83,7 +83,7 @@ class Surveyor(LoneBroker):
 
     def delay(self, peer: int) -> float | None:
         """What it believes."""
-        measured = self.state.delays.get(PeerId(peer))
+        measured = self.boards.distances.delays.get(PeerId(peer))
         return None if measured is None else measured.delay_s
 
 

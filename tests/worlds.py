@@ -80,5 +80,5 @@ class SmallWorld(World):
 
     def path(self, broker: int, digits: str) -> tuple[PeerId, ...] | None:
         """How a cell comes to a broker."""
-        supply = brokers_of(self)[PeerId(broker)].state.outlets.supply_for(0, cell(digits))
+        supply = brokers_of(self)[PeerId(broker)].boards.outlets.supply_for(0, cell(digits))
         return None if supply is None else supply.path

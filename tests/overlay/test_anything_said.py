@@ -49,8 +49,8 @@ def test_whatever_peers_say_a_broker_neither_fails_nor_breaks_its_rules(
     for peer in (1, 2, 3, ANNA, BEN):
         broker.down(peer)
     broker.wait(60)
-    assert broker.state.outlets.used == broker.state.outlets.reserved == 0
-    assert (broker.state.intake.sources, broker.state.waiting) == ({}, {})
+    assert broker.boards.outlets.used == broker.boards.outlets.reserved == 0
+    assert (broker.boards.intake.sources, broker.boards.requests) == ({}, {})
     assert GRID.points_per_period == 8 * REGION
 
 

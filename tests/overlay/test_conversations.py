@@ -173,7 +173,7 @@ def crossed_redirects() -> Recorded:
     world.pass_(1)
     world.publish_ticks()
 
-    assert sum(broker.state.intake.circles for broker in brokers_of(world).values()) == 2
+    assert sum(broker.boards.intake.circles for broker in brokers_of(world).values()) == 2
     assert list(circles(world)) == []
     assert all(world.got_all(client, ALL) for client in clients)
     return world
@@ -225,7 +225,7 @@ def an_eviction() -> Recorded:
     world.pass_(1)
     world.publish_ticks()
 
-    assert brokers_of(world)[PeerId(0)].state.counters.evictions == 1
+    assert brokers_of(world)[PeerId(0)].kernel.counters.evictions == 1
     assert [world.heard(client) for client in clients] == [["admitted"]] * 3
     assert all(world.got_all(client, ALL) for client in clients[:2])
     return world

@@ -84,7 +84,7 @@ class Paperworld(World):
         return [
             (peer, cell, supply.path or ())
             for peer, broker in self.brokers.items()
-            for cell, supply in broker.state.outlets.supplies.get(0, {}).items()
+            for cell, supply in broker.boards.outlets.supplies.get(0, {}).items()
             if not supply.owned
         ]
 
@@ -105,7 +105,7 @@ class Paperworld(World):
                     if piece.feed is not None:
                         fed[piece.feed.peer] += piece.points
         owed = {
-            peer: sum(e.size for by in broker.state.outlets.entries.values() for e in by.values() if e.clip)
+            peer: sum(e.size for by in broker.boards.outlets.entries.values() for e in by.values() if e.clip)
             for peer, broker in self.brokers.items()
         }
         return fed, owed
@@ -133,8 +133,8 @@ def test_3_3_no_broker_exceeds_its_bandwidth_and_nobody_who_was_admitted_loses_h
 
     assert admitted < 900
     for broker in world.brokers.values():
-        entries = [e for by in broker.state.outlets.entries.values() for e in by.values()]
-        assert sum(e.size for e in entries) <= broker.state.outlets.budget
+        entries = [e for by in broker.boards.outlets.entries.values() for e in by.values()]
+        assert sum(e.size for e in entries) <= broker.boards.outlets.budget
     assert world.suspended() == 0
     world.run(world.now + 1)
     fed, owed = world.fed_and_owed()
@@ -151,7 +151,7 @@ def test_4_4_a_hot_region_is_replicated_on_neighbours() -> None:
 
     assert first
     assert all(cell >> (cell.bit_length() - 5) == 16 + hot for _, cell in first)
-    assert {peer for peer, _ in first} <= set(world.brokers[hot].state.neighbours[0])
+    assert {peer for peer, _ in first} <= set(world.brokers[hot].boards.regions.neighbours[0])
 
 
 def test_4_4_1_every_replicated_region_was_overloaded_and_the_query_was_then_served() -> None:
@@ -199,7 +199,7 @@ def test_4_3_a_replica_answers_a_query_before_it_reaches_the_origin() -> None:
         for peer, cell, path in world.replicas()
         for ask in [coarse(cell)]
         if len(path) == 2
-        and world.brokers[peer].state.outlets.free > WORLD >> 12
+        and world.brokers[peer].boards.outlets.free > WORLD >> 12
         and all(cell in prefixes(part.code) for part in decompose(ask, GRID, 8).cells)
     )
 
@@ -232,8 +232,8 @@ def test_4_4_3_the_removal_of_everything_in_any_order_leaves_the_initial_state(
     assert world.replicas() == []
     assert list(leftovers(world)) == []
     for broker in world.brokers.values():
-        assert broker.state.outlets.free == broker.state.outlets.budget
-        assert list(broker.state.outlets.supplies[0]) == [16 + broker.me]
+        assert broker.boards.outlets.free == broker.boards.outlets.budget
+        assert list(broker.boards.outlets.supplies[0]) == [16 + broker.me]
 
 
 def test_4_4_3_a_relay_with_a_single_query_left_is_dissolved_even_if_its_provider_is_full() -> None:
@@ -241,8 +241,8 @@ def test_4_4_3_a_relay_with_a_single_query_left_is_dissolved_even_if_its_provide
     world = Paperworld(Paper, budget=4)
     world.fill(400)
     relay, cell, path = next(r for r in world.replicas() if len(r[2]) == 2)
-    origin = world.brokers[path[0]].state.outlets
-    mine = world.brokers[relay].state.outlets.supplies[0][cell]
+    origin = world.brokers[path[0]].boards.outlets
+    mine = world.brokers[relay].boards.outlets.supplies[0][cell]
     last = max(mine.entries.values(), key=lambda entry: entry.size)
     stay = {(last.peer, query) for query in sessions_with(world, last.peer, relay, last.generation)}
     for peer, query in world.posed:
@@ -289,7 +289,7 @@ def test_4_5_a_very_small_hot_spot_is_spread_over_all_brokers() -> None:
 
     world.fill(900)
 
-    busy = [b for b in world.brokers.values() if b.state.outlets.used > b.state.outlets.budget / 2]
+    busy = [b for b in world.brokers.values() if b.boards.outlets.used > b.boards.outlets.budget / 2]
     assert len(busy) >= 12
 
 
@@ -320,7 +320,7 @@ def overloaded(policy: Callable[[], Policy]) -> tuple[Paperworld, Broker, Propos
 def answer(broker: Broker, proposal: Proposal, offered: int, reserved: int) -> list[type]:
     """Let the target of a move answer; what the broker says then."""
     broker.replication.move = Move(77, proposal, offered, due=1e9)
-    broker.state.links.up.setdefault(proposal.target, 0.0)
+    broker.kernel.links.up.setdefault(proposal.target, 0.0)
     effects = broker.handle(Received(proposal.target, Answer(77, reserved)), now=1e3)
     return [
         type(e.message) for e in effects if isinstance(e, Send) and isinstance(e.message, Redirect | Moving)
@@ -343,7 +343,7 @@ def test_what_a_target_answers_is_what_it_has_free() -> None:
 
     answer(hot, proposal, offered=1000, reserved=10)
 
-    assert hot.state.free_of[proposal.target][1] == 10
+    assert hot.boards.hearsay.free_of[proposal.target][1] == 10
 
 
 def test_a_replicas_own_question_is_answered_by_who_feeds_it_a_clients_by_the_replica() -> None:
@@ -352,9 +352,9 @@ def test_a_replicas_own_question_is_answered_by_who_feeds_it_a_clients_by_the_re
     world.fill(400)
     replica, cell, path = next(
         (p, c, path) for p, c, path in world.replicas()
-        if len(path) == 2 and world.brokers[p].state.outlets.free > world.brokers[p].state.outlets.budget / 2
+        if len(path) == 2 and world.brokers[p].boards.outlets.free > world.brokers[p].boards.outlets.budget / 2
     )  # fmt: skip
-    owner, neighbour = world.brokers[path[0]], world.brokers[path[0]].state.peers[0]
+    owner, neighbour = world.brokers[path[0]], world.brokers[path[0]].boards.regions.peers[0]
 
     def found(asker: PeerId) -> list[tuple[int, PeerId | None]]:
         question = Find(asker, 1, 0, (cell,), owner=False, trail=(neighbour,))

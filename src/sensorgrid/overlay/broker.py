@@ -4,12 +4,13 @@ Each mechanism brings a table of handlers. After every event the mechanisms sett
 left for another, and what they have to say goes out.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from random import Random
-from typing import Any, Protocol
+from typing import Any, TypeVar
 
 from sensorgrid.model.grid import Grid
 from sensorgrid.model.ids import Instant, PeerId, is_broker
+from sensorgrid.overlay.assembly import assemble
 from sensorgrid.overlay.events import (
     Advised,
     Assigned,
@@ -26,39 +27,19 @@ from sensorgrid.overlay.events import (
     Stopping,
     Woke,
 )
+from sensorgrid.overlay.kernel import Kernel
 from sensorgrid.overlay.mechanisms.liveness import Liveness
 from sensorgrid.overlay.mechanisms.neighbourhood import Neighbourhood
 from sensorgrid.overlay.mechanisms.news import News
-from sensorgrid.overlay.mechanisms.relaying import Relaying
 from sensorgrid.overlay.mechanisms.replication import Replication
 from sensorgrid.overlay.mechanisms.routing import Routing
 from sensorgrid.overlay.mechanisms.streams import Streams
-from sensorgrid.overlay.mechanisms.trees import Trees
 from sensorgrid.overlay.messages import ANYONE, Message
 from sensorgrid.overlay.policies.interface import Policy
-from sensorgrid.overlay.policies.relays import DIRECT, TREE, Relays
+from sensorgrid.overlay.policies.relays import Relays
 from sensorgrid.overlay.settings import Settings
-from sensorgrid.overlay.state import State
 
-
-class Mechanism(Protocol):
-    """A part of what a broker does."""
-
-    @property
-    def handlers(self) -> Mapping[type, Callable[[PeerId, Any], None]]:
-        """Its messages."""
-
-    def settle(self) -> bool:
-        """Do what others left for it; whether others may have something to do now."""
-
-    def peer_down(self, peer: PeerId) -> None:
-        """A connection is gone."""
-
-    def next_wakeup(self) -> Instant | None:
-        """When it has to be woken."""
-
-    def woke(self) -> None:
-        """Time has passed."""
+Kind = TypeVar("Kind")
 
 
 class Broker:
@@ -82,62 +63,57 @@ class Broker:
         rng: Random,
         relays: Relays | None = None,
     ) -> None:
-        self.state = State(me, grid, settings, rng)
-        self.streams = Streams(self.state)
-        self.routing = Routing(self.state, policy.forwards)
-        self.replication = Replication(self.state, policy)
-        self.news = News(self.state, policy.gossips, policy.forwards)
-        self.liveness = Liveness(self.state)
-        self.mechanisms: tuple[Mechanism, ...] = (
-            self.streams,
-            self.routing,
-            self.replication,
-            self.news,
-            self.liveness,
-        )
-        self.neighbourhood: Neighbourhood | None = None
-        self.trees: Trees | None = None
-        self.state.asks_owners = relays is not None
-        if relays is not None and relays.strategy != DIRECT:
-            self.neighbourhood = Neighbourhood(self.state, relays.k, relays.measure_s)
-            if relays.strategy == TREE:
-                self.trees = Trees(self.state, relays)
-            relaying = self.trees or Relaying(self.state, relays)
-            self.mechanisms = (*self.mechanisms, self.neighbourhood, relaying)
+        self.kernel = Kernel(me, grid, settings, rng)
+        self.boards, self.mechanisms = assemble(self.kernel, policy, relays)
+        self.streams = self._the(Streams)
+        self.routing = self._the(Routing)
+        self.replication = self._the(Replication)
+        self.news = self._the(News)
+        self.liveness = self._the(Liveness)
+        self.neighbourhood = self.mechanism(Neighbourhood)
         self._handlers: dict[type, Callable[[PeerId, Any], None]] = {}
         for mechanism in self.mechanisms:
             self._handlers.update(mechanism.handlers)
 
+    def mechanism(self, kind: type[Kind]) -> Kind | None:
+        """The mechanism of a kind, if the broker has one."""
+        return next((m for m in self.mechanisms if isinstance(m, kind)), None)
+
+    def _the(self, kind: type[Kind]) -> Kind:
+        found = self.mechanism(kind)
+        assert found is not None
+        return found
+
     @property
     def me(self) -> PeerId:
         """Its number."""
-        return self.state.me
+        return self.kernel.me
 
     def handle(self, event: Event, now: Instant) -> list[Effect]:
         """One event, and all that follows from it here."""
-        state = self.state
-        state.now = state.intake.now = now
+        kernel = self.kernel
+        kernel.now = now
         if type(event) is Received:  # by far the most frequent
-            if event.peer in state.links.up:
-                state.links.up[event.peer] = now
+            if event.peer in kernel.links.up:
+                kernel.links.up[event.peer] = now
                 self._heard(event.peer, event.message)
         elif type(event) is Batch:
             self._batch(event, now)
         else:
             self._happened(event, now)
         self._settle()
-        effects = state.effects[:]
-        state.effects.clear()
+        effects = kernel.effects[:]
+        kernel.effects.clear()
         return effects
 
     def _batch(self, event: Batch, now: Instant) -> None:
         """Messages about streams follow each other without more ado; others want the work before them done."""
         for message in event.messages:
-            if event.peer not in self.state.links.up:
+            if event.peer not in self.kernel.links.up:
                 break
             if type(message) not in self.streams.handlers:
                 self._settle()
-            self.state.links.up[event.peer] = now
+            self.kernel.links.up[event.peer] = now
             self._heard(event.peer, message)
 
     def _heard(self, peer: PeerId, message: Message) -> None:
@@ -145,18 +121,18 @@ class Broker:
             self._handlers.get(type(message), _ignore)(peer, message)
 
     def _happened(self, event: Event, now: Instant) -> None:
-        state = self.state
+        kernel = self.kernel
         match event:
             case Woke():
                 for mechanism in self.mechanisms:
                     mechanism.woke()
             case PeerUp(peer):
-                if peer in state.links.up:
+                if peer in kernel.links.up:
                     self._down(peer)
-                state.links.opened(peer, now)
+                kernel.links.opened(peer, now)
                 self.news.peer_up(peer)
             case PeerDown(peer):
-                state.links.closed(peer)
+                kernel.links.closed(peer)
                 self._down(peer)
             case Published():
                 self.streams.published(event)
@@ -191,12 +167,12 @@ class Broker:
         while True:
             while self.liveness.broken:
                 peer = self.liveness.broken.pop()
-                self.state.links.closed(peer)
-                self.state.effects.append(Disconnect(peer))
+                self.kernel.links.closed(peer)
+                self.kernel.effects.append(Disconnect(peer))
                 self._down(peer)
             while self.liveness.unused:
                 peer = self.liveness.unused.pop()
-                self.state.links.close(peer)
+                self.kernel.links.close(peer)
                 self.streams.peer_down(peer)
                 self.liveness.peer_down(peer)
             busy = False
