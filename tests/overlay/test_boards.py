@@ -26,7 +26,7 @@ BOARDS: dict[str, type] = {
     "regions": Regions, "distances": Distances, "hearsay": Hearsay, "outlets": Outlets, "requests": Requests,
     "intake": Intake,
 }  # fmt: skip
-ON_BOARDS = {name for kind in (Entry, Supply, Piece, Source, Waiting, Reservation) for name in kind.__slots__}  # type: ignore[attr-defined]
+ON_BOARDS = {name for kind in (Entry, Supply, Piece, Source, Waiting, Reservation) for name in kind.__slots__}
 """names in what lies on boards and changes: streams' to write, all of it"""
 CHANGES = {
     "add", "append", "clear", "extend", "insert", "pop", "popitem", "remove", "setdefault", "update",
@@ -138,8 +138,9 @@ def trespasses(source: str) -> list[str]:
         if set(chain[1:] if chain[0] != "self" else chain[2:]) & ON_BOARDS:
             found.append(f"line {target.lineno}: writes {ast.unparse(target)}")
     for node in ast.walk(tree):
-        private = isinstance(node, ast.Attribute) and re.match("_[^_]", node.attr)
-        if private and names_in(node)[:-1] != ["self"]:
+        if not isinstance(node, ast.Attribute) or not re.match("_[^_]", node.attr):
+            continue
+        if names_in(node)[:-1] != ["self"]:
             found.append(f"line {node.lineno}: reaches for {ast.unparse(node)}")
     return found
 

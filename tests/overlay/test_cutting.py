@@ -29,6 +29,7 @@ from sensorgrid.index.codes import contains
 from sensorgrid.model.ids import PeerId, QueryId
 from sensorgrid.model.query import Query
 from sensorgrid.overlay.events import Batch, Effect, Woke
+from sensorgrid.overlay.mechanisms.replication import Replication
 from sensorgrid.overlay.mechanisms.trees import Trees
 from sensorgrid.overlay.messages import (
     NO_ROOM,
@@ -435,7 +436,9 @@ def cut_at(world: SmallWorld, broker: int, receiver: int, digits: str, part: str
     if not found:
         return False
     why = Proposal(0, cell(part), PeerId(to))
-    me.replication._departures.send([(found[0], cell(part))], PeerId(to), why)
+    replication = me.mechanism(Replication)
+    assert replication is not None
+    replication._departures.send([(found[0], cell(part))], PeerId(to), why)
     world.feed(PeerId(broker), Woke())
     return True
 

@@ -363,13 +363,13 @@ def test_nonsense_in_a_view_is_left_out() -> None:
     broker = surveyor(views={1: {ANNA: 0.1, 2: -0.5, 3: float("nan"), 7: 0.002}})
 
     assert view_of(broker, 1) == {7: (0.002, None)}
-    assert ANNA not in broker.actor.neighbourhood.known  # type: ignore[union-attr]
+    assert ANNA not in broker.mechanism(Neighbourhood).known
 
 
 def test_only_so_many_are_remembered() -> None:
     broker = surveyor(views={1: dict.fromkeys(range(10, KNOWN_MAX + 100), 0.1)})
 
-    assert len(broker.actor.neighbourhood.known) == KNOWN_MAX  # type: ignore[union-attr]
+    assert len(broker.mechanism(Neighbourhood).known) == KNOWN_MAX
 
 
 # -- others measure
@@ -412,7 +412,7 @@ def test_a_client_is_not_answered() -> None:
     effects = broker.say(ANNA, Ping(1.0)) + broker.say(ANNA, Pong(0.0, ((PeerId(8), 0.1, None, 0.0),)))
 
     assert effects == []
-    assert {ANNA, 8}.isdisjoint(broker.actor.neighbourhood.known)  # type: ignore[union-attr]
+    assert {ANNA, 8}.isdisjoint(broker.mechanism(Neighbourhood).known)
 
 
 def test_of_two_that_measured_each_other_the_newer_counts() -> None:
@@ -439,7 +439,7 @@ def test_who_sees_something_else_may_say_so_unasked() -> None:
 
     assert view_of(broker, 1) == {2: (0.3, 7), 9: (0.1, None)}
     assert broker.boards.distances.sights == before + 1
-    assert 9 in broker.actor.neighbourhood.known  # type: ignore[union-attr]
+    assert 9 in broker.mechanism(Neighbourhood).known
 
 
 def test_a_shift_that_is_none_is_no_news() -> None:

@@ -16,7 +16,7 @@ from sensorgrid.model.query import Query
 from sensorgrid.overlay.broker import Broker
 from sensorgrid.overlay.events import Received, Send
 from sensorgrid.overlay.geography import box_of
-from sensorgrid.overlay.mechanisms.replication import Move
+from sensorgrid.overlay.mechanisms.replication import Move, Replication
 from sensorgrid.overlay.messages import Answer, Find, Found, Moving, Redirect, Want
 from sensorgrid.overlay.policies.interface import Never, Policy, Proposal, View
 from sensorgrid.overlay.policies.ours import Ours
@@ -299,7 +299,7 @@ def test_ours_makes_few_copies_and_only_of_whole_cells_while_there_is_room() -> 
     for policy in (Paper, lambda: Ours(True), lambda: Ours(False)):
         world = Paperworld(policy, budget=4)
         world.fill(300, "large")
-        name = world.brokers[PeerId(0)].replication.policy.name
+        name = replication_of(world.brokers[PeerId(0)]).policy.name
         streams[name] = sum(WORLD >> (cell.bit_length() - 1) for _, cell, _ in world.replicas())
 
     assert streams["ours"] > 0
@@ -307,19 +307,26 @@ def test_ours_makes_few_copies_and_only_of_whole_cells_while_there_is_room() -> 
     assert 2 * streams["ours-local"] < streams["paper"]
 
 
+def replication_of(broker: Broker) -> Replication:
+    """The mechanism."""
+    found = broker.mechanism(Replication)
+    assert found is not None
+    return found
+
+
 def overloaded(policy: Callable[[], Policy]) -> tuple[Paperworld, Broker, Proposal]:
     """A world with a hot broker, and a move that its policy would make."""
     world = Paperworld(policy, budget=4)
     world.fill(150)
     hot = world.brokers[PeerId(3)]
-    proposal = hot.replication.policy.propose(hot.replication._view(WORLD >> 12))
+    proposal = replication_of(hot).policy.propose(replication_of(hot)._view(WORLD >> 12))
     assert proposal is not None
     return world, hot, proposal
 
 
 def answer(broker: Broker, proposal: Proposal, offered: int, reserved: int) -> list[type]:
     """Let the target of a move answer; what the broker says then."""
-    broker.replication.move = Move(77, proposal, offered, due=1e9)
+    replication_of(broker).move = Move(77, proposal, offered, due=1e9)
     broker.kernel.links.up.setdefault(proposal.target, 0.0)
     effects = broker.handle(Received(proposal.target, Answer(77, reserved)), now=1e3)
     return [
@@ -330,7 +337,7 @@ def answer(broker: Broker, proposal: Proposal, offered: int, reserved: int) -> l
 def test_4_4_2_a_target_that_cannot_serve_the_whole_region_gets_nothing_of_it() -> None:
     """It shall serve the replica without running into an overload situation."""
     _, hot, proposal = overloaded(Paper)
-    load = hot.replication._view(1).loads(0)[proposal.cell].points
+    load = replication_of(hot)._view(1).loads(0)[proposal.cell].points
 
     assert proposal.whole
     assert answer(hot, proposal, load, load - 1) == [Moving]

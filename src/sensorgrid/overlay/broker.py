@@ -1,7 +1,7 @@
-"""The broker: events in, effects out. It knows no message's meaning, only whose it is.
+"""The broker: events in, effects out. It knows no message's meaning and no mechanism's name.
 
-Each mechanism brings a table of handlers. After every event the mechanisms settle in turn until none has work
-left for another, and what they have to say goes out.
+Each mechanism brings its handlers of messages and events. After every event the mechanisms settle in turn until none
+has work left for another, and what they have to say goes out.
 """
 
 from collections.abc import Callable
@@ -10,40 +10,33 @@ from typing import Any, TypeVar
 
 from sensorgrid.model.grid import Grid
 from sensorgrid.model.ids import Instant, PeerId, is_broker
-from sensorgrid.overlay.assembly import assemble
+from sensorgrid.overlay.assembly import Plug, assemble
 from sensorgrid.overlay.events import (
-    Advised,
-    Assigned,
+    TAPS,
     Batch,
+    Broken,
+    ClientEvent,
     Disconnect,
     Effect,
     Event,
+    LocalEvent,
     PeerDown,
     PeerUp,
-    Published,
-    Recalled,
     Received,
-    Routed,
-    Stopping,
-    Woke,
+    Unused,
 )
 from sensorgrid.overlay.kernel import Kernel
-from sensorgrid.overlay.mechanisms.liveness import Liveness
-from sensorgrid.overlay.mechanisms.neighbourhood import Neighbourhood
-from sensorgrid.overlay.mechanisms.news import News
-from sensorgrid.overlay.mechanisms.replication import Replication
-from sensorgrid.overlay.mechanisms.routing import Routing
-from sensorgrid.overlay.mechanisms.streams import Streams
+from sensorgrid.overlay.mechanism import Mechanism
 from sensorgrid.overlay.messages import ANYONE, Message
 from sensorgrid.overlay.policies.interface import Policy
 from sensorgrid.overlay.policies.relays import Relays
 from sensorgrid.overlay.settings import Settings
 
-Kind = TypeVar("Kind")
+Kind = TypeVar("Kind", bound=Mechanism)
 
 
 class Broker:
-    """One broker, in whatever world.
+    """One broker, in whatever world; `others` are mechanisms besides the usual ones.
 
     Examples
     --------
@@ -62,32 +55,30 @@ class Broker:
         policy: Policy,
         rng: Random,
         relays: Relays | None = None,
+        others: tuple[Plug, ...] = (),
     ) -> None:
+        self.me = me
         self.kernel = Kernel(me, grid, settings, rng)
-        self.boards, self.mechanisms = assemble(self.kernel, policy, relays)
-        self.streams = self._the(Streams)
-        self.routing = self._the(Routing)
-        self.replication = self._the(Replication)
-        self.news = self._the(News)
-        self.liveness = self._the(Liveness)
-        self.neighbourhood = self.mechanism(Neighbourhood)
+        self.boards, self.mechanisms = assemble(self.kernel, policy, relays, others)
         self._handlers: dict[type, Callable[[PeerId, Any], None]] = {}
+        self._listeners: dict[type, list[Callable[[Any], None]]] = {}
         for mechanism in self.mechanisms:
+            twice = self._handlers.keys() & mechanism.handlers.keys()
+            assert not twice, f"{mechanism} handles {twice}, as another mechanism does"
             self._handlers.update(mechanism.handlers)
+            for kind, listener in mechanism.listens.items():
+                self._listeners.setdefault(kind, []).append(listener)
+        self.kernel.tapped = any(tap in self._listeners for tap in TAPS)
+        self._in_a_row = {kind for m in self.mechanisms if m.in_a_row for kind in m.handlers}
+        self._settles = [m.settle for m in self.mechanisms if type(m).settle is not Mechanism.settle]
+        self._finishes = [m.finish for m in self.mechanisms if type(m).finish is not Mechanism.finish]
+        self._wakeups = [
+            m.next_wakeup for m in self.mechanisms if type(m).next_wakeup is not Mechanism.next_wakeup
+        ]
 
     def mechanism(self, kind: type[Kind]) -> Kind | None:
         """The mechanism of a kind, if the broker has one."""
         return next((m for m in self.mechanisms if isinstance(m, kind)), None)
-
-    def _the(self, kind: type[Kind]) -> Kind:
-        found = self.mechanism(kind)
-        assert found is not None
-        return found
-
-    @property
-    def me(self) -> PeerId:
-        """Its number."""
-        return self.kernel.me
 
     def handle(self, event: Event, now: Instant) -> list[Effect]:
         """One event, and all that follows from it here."""
@@ -99,19 +90,30 @@ class Broker:
                 self._heard(event.peer, event.message)
         elif type(event) is Batch:
             self._batch(event, now)
+        elif isinstance(event, ClientEvent):
+            raise TypeError(f"broker {self.me}: found {type(event).__name__}, expected a broker's event")
         else:
-            self._happened(event, now)
+            self._happened(event)
         self._settle()
         effects = kernel.effects[:]
         kernel.effects.clear()
         return effects
 
+    def next_wakeup(self) -> Instant | None:
+        """When `Woke` is due, if nothing else happens."""
+        soonest: Instant | None = None
+        for next_wakeup in self._wakeups:
+            due = next_wakeup()
+            if due is not None and (soonest is None or due < soonest):
+                soonest = due
+        return soonest
+
     def _batch(self, event: Batch, now: Instant) -> None:
-        """Messages about streams follow each other without more ado; others want the work before them done."""
+        """Some messages follow each other without more ado; others want the work before them done."""
         for message in event.messages:
             if event.peer not in self.kernel.links.up:
                 break
-            if type(message) not in self.streams.handlers:
+            if type(message) not in self._in_a_row:
                 self._settle()
             self.kernel.links.up[event.peer] = now
             self._heard(event.peer, message)
@@ -120,72 +122,41 @@ class Broker:
         if is_broker(peer) or message.said_by is ANYONE:
             self._handlers.get(type(message), _ignore)(peer, message)
 
-    def _happened(self, event: Event, now: Instant) -> None:
+    def _happened(self, event: Event | LocalEvent) -> None:
+        """Connections are the kernel's; the rest is for whoever listens."""
         kernel = self.kernel
         match event:
-            case Woke():
-                for mechanism in self.mechanisms:
-                    mechanism.woke()
             case PeerUp(peer):
                 if peer in kernel.links.up:
-                    self._down(peer)
-                kernel.links.opened(peer, now)
-                self.news.peer_up(peer)
+                    self._tell(PeerDown(peer))
+                kernel.links.opened(peer, kernel.now)
             case PeerDown(peer):
                 kernel.links.closed(peer)
-                self._down(peer)
-            case Published():
-                self.streams.published(event)
-            case Recalled():
-                self.streams.recalled(event)
-            case Stopping():
-                self.streams.stop()
-            case Advised():
-                self.replication.advised(event)
-            case Assigned():
-                self.routing.assigned(event)
-                self.streams.assigned(event)
-                self.liveness.assigned()
-                if self.neighbourhood is not None:
-                    self.neighbourhood.assigned(event)
-            case Routed(peer, hops):
-                if self.neighbourhood is not None:
-                    self.neighbourhood.routed(peer, hops)
-            case _:
-                raise TypeError(f"broker {self.me}: found {type(event).__name__}, expected a broker's event")
+            case Broken(peer):
+                kernel.links.closed(peer)
+                kernel.effects.append(Disconnect(peer))
+                event = PeerDown(peer)
+            case Unused(peer):
+                kernel.links.close(peer)
+        self._tell(event)
 
-    def next_wakeup(self) -> Instant | None:
-        """When `Woke` is due, if nothing else happens."""
-        soonest: Instant | None = None
-        for mechanism in self.mechanisms:
-            due = mechanism.next_wakeup()
-            if due is not None and (soonest is None or due < soonest):
-                soonest = due
-        return soonest
+    def _tell(self, event: Event | LocalEvent) -> None:
+        for listener in self._listeners.get(type(event), ()):
+            listener(event)
 
     def _settle(self) -> None:
+        happened = self.kernel.happened
         while True:
-            while self.liveness.broken:
-                peer = self.liveness.broken.pop()
-                self.kernel.links.closed(peer)
-                self.kernel.effects.append(Disconnect(peer))
-                self._down(peer)
-            while self.liveness.unused:
-                peer = self.liveness.unused.pop()
-                self.kernel.links.close(peer)
-                self.streams.peer_down(peer)
-                self.liveness.peer_down(peer)
+            while happened:
+                self._happened(happened.take())
             busy = False
-            for mechanism in self.mechanisms:
-                busy |= mechanism.settle()
-            if not busy:
+            for settle in self._settles:
+                busy |= settle()
+            if not busy and not happened:
                 break
-        self.streams.flush()
-
-    def _down(self, peer: PeerId) -> None:
-        for mechanism in self.mechanisms:
-            mechanism.peer_down(peer)
+        for finish in self._finishes:
+            finish()
 
 
-def _ignore(peer: PeerId, message: Any) -> None:
+def _ignore(peer: PeerId, message: Message) -> None:
     """What nobody says to a broker."""

@@ -5,7 +5,7 @@ here a supply's ring and its entries are all that counts. It is what a broker do
 """
 
 from sensorgrid.model.block import Slab
-from sensorgrid.overlay.events import Spread
+from sensorgrid.overlay.events import Spread, TickComplete, TickRevised, TicksMissing
 from sensorgrid.overlay.forwarding import PLAN_MIN
 from sensorgrid.overlay.kernel import Kernel
 from sensorgrid.overlay.messages import Feed
@@ -20,6 +20,8 @@ def forward(kernel: Kernel, supply: Supply, tick: int, revision: int, slabs: tup
     before = supply.ring.get(tick)
     replaces = revision > 0 or (before is not None and before[0] < 0)
     supply.keep(tick, revision, slabs, kernel.settings.ring_ticks)
+    if kernel.tapped:
+        _tap(kernel, supply, tick, revision if replaces else None, slabs)
     if not replaces and slabs is not None and _spread(kernel, supply, tick, slabs):
         return
     for row in supply.table.rows.values():
@@ -35,6 +37,19 @@ def forward(kernel: Kernel, supply: Supply, tick: int, revision: int, slabs: tup
                 part = row.part(kernel.grid, slabs, tick)
             kernel.counters.masked_points += part[1]
             _send(kernel, entry, tick, revision, part[0])
+
+
+def _tap(
+    kernel: Kernel, supply: Supply, tick: int, revision: int | None, slabs: tuple[Slab, ...] | None
+) -> None:
+    """Report what became of a tick, to whoever listens."""
+    at = (supply.attribute, supply.cell)
+    if slabs is None:
+        kernel.happened.put(TicksMissing(*at, tick, tick + 1))
+    elif revision is None:
+        kernel.happened.put(TickComplete(*at, tick, slabs))
+    else:
+        kernel.happened.put(TickRevised(*at, tick, revision, slabs))
 
 
 def _spread(kernel: Kernel, supply: Supply, tick: int, slabs: tuple[Slab, ...]) -> bool:
@@ -76,6 +91,8 @@ def skip(kernel: Kernel, supply: Supply, until: int) -> None:
     ring_ticks = kernel.settings.ring_ticks
     for tick in range(max(first, until - ring_ticks), until):
         supply.keep(tick, *GAP, ring_ticks)
+    if kernel.tapped and first < until:
+        kernel.happened.put(TicksMissing(supply.attribute, supply.cell, first, until))
     for entry in [e for e in supply.entries.values() if e.granted]:
         _gap(kernel, entry, until)
 

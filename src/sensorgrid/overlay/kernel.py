@@ -14,7 +14,7 @@ from typing import Generic, TypeVar
 from sensorgrid.index.layout import layout_of
 from sensorgrid.model.grid import Grid
 from sensorgrid.model.ids import Instant, PeerId
-from sensorgrid.overlay.events import Connect, Disconnect, Effect, Send
+from sensorgrid.overlay.events import Connect, Disconnect, Effect, LocalEvent, Send
 from sensorgrid.overlay.messages import Message
 from sensorgrid.overlay.settings import Settings
 
@@ -23,6 +23,47 @@ PENDING_MAX = 10_000
 
 Item = TypeVar("Item")
 Note = TypeVar("Note", bound=Hashable)
+
+
+class Inbox(Generic[Item]):
+    """Work for one mechanism, which takes it out in the order in which others put it in."""
+
+    def __init__(self) -> None:
+        self._items: deque[Item] = deque()
+
+    def __len__(self) -> int:
+        return len(self._items)
+
+    def put(self, item: Item) -> None:
+        """Leave some."""
+        self._items.append(item)
+
+    def take(self) -> Item:
+        """The oldest; the reader's."""
+        return self._items.popleft()
+
+
+class Notebook(Generic[Note]):
+    """What has changed, each thing noted once, in the order in which it first did, for one mechanism to look at."""
+
+    def __init__(self) -> None:
+        self._notes: dict[Note, None] = {}
+
+    def __len__(self) -> int:
+        return len(self._notes)
+
+    def note(self, note: Note) -> None:
+        """Something has changed."""
+        self._notes[note] = None
+
+    def strike(self, note: Note) -> None:
+        """It is there no longer."""
+        self._notes.pop(note, None)
+
+    def take(self) -> dict[Note, None]:
+        """All notes; the reader's."""
+        notes, self._notes = self._notes, {}
+        return notes
 
 
 class Links:
@@ -95,6 +136,10 @@ class Kernel:
         self.digits = min(settings.depth, layout_of(grid).digits)
         """of the longest cell that anybody may ask for"""
         self.counters = Counters()
+        self.happened: Inbox[LocalEvent] = Inbox()
+        """events that mechanisms report; the broker passes them on before it lets mechanisms settle"""
+        self.tapped = False
+        """whether anybody listens to what becomes of supplies"""
 
     def send(self, peer: PeerId, message: Message) -> None:
         """Send a message, counted by kind. Receivers dial: what answers a peer that is gone is dropped."""
@@ -105,44 +150,3 @@ class Kernel:
         counts = self.counters.messages
         counts[kind] = counts.get(kind, 0) + 1
         links.send(peer, message)
-
-
-class Inbox(Generic[Item]):
-    """Work for one mechanism, which takes it out in the order in which others put it in."""
-
-    def __init__(self) -> None:
-        self._items: deque[Item] = deque()
-
-    def __len__(self) -> int:
-        return len(self._items)
-
-    def put(self, item: Item) -> None:
-        """Leave some."""
-        self._items.append(item)
-
-    def take(self) -> Item:
-        """The oldest; the reader's."""
-        return self._items.popleft()
-
-
-class Notebook(Generic[Note]):
-    """What has changed, each thing noted once, in the order in which it first did, for one mechanism to look at."""
-
-    def __init__(self) -> None:
-        self._notes: dict[Note, None] = {}
-
-    def __len__(self) -> int:
-        return len(self._notes)
-
-    def note(self, note: Note) -> None:
-        """Something has changed."""
-        self._notes[note] = None
-
-    def strike(self, note: Note) -> None:
-        """It is there no longer."""
-        self._notes.pop(note, None)
-
-    def take(self) -> dict[Note, None]:
-        """All notes; the reader's."""
-        notes, self._notes = self._notes, {}
-        return notes

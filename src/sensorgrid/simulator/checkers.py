@@ -18,7 +18,8 @@ from sensorgrid.overlay.broker import Broker
 from sensorgrid.overlay.events import Deliver
 from sensorgrid.overlay.forwarding import wanted_of
 from sensorgrid.overlay.invariants import broken
-from sensorgrid.overlay.mechanisms.trees import Trees
+from sensorgrid.overlay.mechanisms.liveness import Liveness
+from sensorgrid.overlay.mechanisms.neighbourhood import Neighbourhood
 from sensorgrid.overlay.messages import NO_ROOM, Clip
 from sensorgrid.overlay.session import Session
 from sensorgrid.simulator.world import World
@@ -198,8 +199,9 @@ def leftovers(world: World) -> Iterator[str]:
     for peer, broker in brokers_of(world).items():
         outlets, peers, links = broker.boards.outlets, broker.boards.regions.peers, broker.kernel.links
         relays = [s for by in outlets.supplies.values() for s in by.values() if s.piece is not None]
-        trees = broker.mechanism(Trees)
-        measured = () if broker.neighbourhood is None else tuple(broker.neighbourhood.known)
+        liveness, neighbourhood = broker.mechanism(Liveness), broker.mechanism(Neighbourhood)
+        kept = () if liveness is None else tuple(liveness.kept)
+        measured = () if neighbourhood is None else tuple(neighbourhood.known)
         rest: dict[str, object] = {
             "entries": outlets.entries,
             "relayed supplies": relays,
@@ -209,16 +211,14 @@ def leftovers(world: World) -> Iterator[str]:
             "used budget": outlets.used,
             "reserved budget": outlets.reserved,
             "entries by cell": {c for at in outlets.at.values() for c in at},
-            "moves": broker.replication.move,
             "redirected": outlets.leaving,
             "streams to brokers": [c for by in outlets.fed.values() for c in by],
             "loads": [c for by in outlets.loads.whole().values() for c in by],
-            "located": len(broker.streams.located),
-            "lookups": len(broker.routing.lookups),
-            "connections": [p for p in links.up if p not in {*peers, *broker.liveness.kept, *measured}],
+            "connections": [p for p in links.up if p not in {*peers, *kept, *measured}],
             "dialled": [p for p in links.dialling if p not in {*peers, *measured}],
-            "trees": {} if trees is None else {**trees.trees, **trees.told},
         }
+        for mechanism in broker.mechanisms:
+            rest |= mechanism.leftovers()
         yield from (f"broker {peer}: {what} left: {found}" for what, found in rest.items() if found)
     for peer, session in sessions_of(world).items():
         rest = {

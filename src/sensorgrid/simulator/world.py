@@ -19,6 +19,7 @@ from sensorgrid.model.errors import SensorGridError
 from sensorgrid.model.grid import Grid
 from sensorgrid.model.ids import BROKERS_MAX, Instant, PeerId, QueryId
 from sensorgrid.model.query import Query
+from sensorgrid.overlay.assembly import Plug
 from sensorgrid.overlay.broker import Broker
 from sensorgrid.overlay.codec import encode
 from sensorgrid.overlay.events import (
@@ -164,14 +165,20 @@ class World:
     # -- building
 
     def add_broker(
-        self, me: PeerId, settings: Settings, policy: Callable[[], Policy], relays: Relays | None = None
+        self,
+        me: PeerId,
+        settings: Settings,
+        policy: Callable[[], Policy],
+        relays: Relays | None = None,
+        others: tuple[Plug, ...] = (),
     ) -> Broker:
-        """A broker that is there from the start; `policy` is called again after a crash."""
+        """A broker that is there from the start; `policy` and `others` are called again after a crash."""
         count = [0]
 
         def make() -> Broker:
             count[0] += 1
-            return Broker(me, self.grid, settings, policy(), Random(f"{self.seed} {me} {count[0]}"), relays)
+            rng = Random(f"{self.seed} {me} {count[0]}")
+            return Broker(me, self.grid, settings, policy(), rng, relays, others)
 
         self._make[me] = make
         broker = make()

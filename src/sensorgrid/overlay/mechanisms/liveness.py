@@ -4,27 +4,28 @@ A half-open connection accepts everything and delivers nothing; only silence giv
 something from time to time, and a connection without a word for three such times counts as broken.
 """
 
-from collections.abc import Callable
-from typing import Any
-
 from sensorgrid.model.ids import Instant, PeerId
 from sensorgrid.overlay.boards import Boards
+from sensorgrid.overlay.events import Assigned, Broken, PeerDown, Unused, Woke
 from sensorgrid.overlay.kernel import Kernel
+from sensorgrid.overlay.mechanism import Mechanism
 from sensorgrid.overlay.messages import Alive
 from sensorgrid.overlay.settings import SILENCES
 
 
-class Liveness:
+class Liveness(Mechanism):
     """The mechanism."""
 
     def __init__(self, kernel: Kernel, boards: Boards) -> None:
         self.kernel = kernel
         self.boards = boards
-        self.handlers: dict[type, Callable[[PeerId, Any], None]] = {Alive: self.alive}
-        self.broken: list[PeerId] = []
-        """connections that this broker gives up: the broker tells the other mechanisms"""
-        self.unused: list[PeerId] = []
-        """connections that nobody needs; the peer is well"""
+        self.handlers = {Alive: self.alive}
+        self.listens = {
+            Assigned: self.assigned,
+            PeerDown: self.peer_down,
+            Unused: self.peer_down,
+            Woke: self.woke,
+        }
         self._due: Instant | None = None
         self.kept: dict[PeerId, None] = {}
         """peers that want their connection to stay open"""
@@ -45,20 +46,20 @@ class Liveness:
             self._due = kernel.now + self._interval()
         return False
 
-    def assigned(self) -> None:
+    def assigned(self, event: Assigned) -> None:
         """New neighbours: dial them."""
         self._dial()
 
-    def peer_down(self, peer: PeerId) -> None:
+    def peer_down(self, event: PeerDown | Unused) -> None:
         """Dialled again at the next beat."""
-        self._quiet.pop(peer, None)
-        self.kept.pop(peer, None)
+        self._quiet.pop(event.peer, None)
+        self.kept.pop(event.peer, None)
 
     def next_wakeup(self) -> Instant | None:
         """The next beat."""
         return self._due
 
-    def woke(self) -> None:
+    def woke(self, event: Woke) -> None:
         """One beat."""
         kernel = self.kernel
         if self._due is None or self._due > kernel.now:
@@ -66,17 +67,23 @@ class Liveness:
         self._due = None
         self._dial()
         alive_s = kernel.settings.alive_s
+        broken: list[PeerId] = []
+        unused: list[PeerId] = []
         for peer, heard in list(kernel.links.up.items()):
             if alive_s is not None and kernel.now - heard > SILENCES * alive_s:
-                self.broken.append(peer)
+                broken.append(peer)
                 continue
             if self._wanted(peer) or peer in self.kept or not self._idle(peer):
                 self._quiet.pop(peer, None)
             elif kernel.now - self._quiet.setdefault(peer, kernel.now) > kernel.settings.idle_s:
-                self.unused.append(peer)
+                unused.append(peer)
                 continue
             if alive_s is not None:
                 kernel.send(peer, Alive(self._wanted(peer)))
+        for peer in reversed(broken):
+            kernel.happened.put(Broken(peer))
+        for peer in reversed(unused):
+            kernel.happened.put(Unused(peer))
 
     def _dial(self) -> None:
         for peer in self.boards.regions.peers:

@@ -9,14 +9,13 @@ A measurement that differs much from the smoothed one is repeated at once: if th
 changed and the new value holds from then on; smoothing would need many periods to believe it.
 """
 
-from collections.abc import Callable
 from heapq import nsmallest
-from typing import Any
 
 from sensorgrid.model.ids import Instant, PeerId, is_broker
 from sensorgrid.overlay.boards import Asked, Boards, Distances, Measured, Seen
-from sensorgrid.overlay.events import Assigned
+from sensorgrid.overlay.events import Assigned, PeerDown, Routed, Woke
 from sensorgrid.overlay.kernel import Kernel, Notebook
+from sensorgrid.overlay.mechanism import Mechanism
 from sensorgrid.overlay.messages import Ping, Pong, Shifted
 
 View = dict[PeerId, Seen]
@@ -59,7 +58,7 @@ def _differ(before: View, after: View) -> bool:
     )
 
 
-class Neighbourhood:
+class Neighbourhood(Mechanism):
     """The mechanism."""
 
     def __init__(
@@ -78,7 +77,13 @@ class Neighbourhood:
         """pairs of which the first has measured another delay than before, for whoever wants to know"""
         self.k = k
         self.measure_s = measure_s
-        self.handlers: dict[type, Callable[[PeerId, Any], None]] = {
+        self.listens = {
+            Assigned: self.assigned,
+            Routed: self.routed,
+            PeerDown: self.peer_down,
+            Woke: self.woke,
+        }
+        self.handlers = {
             Ping: self.pinged,
             Pong: self.ponged,
             Shifted: self.shifted,
@@ -179,8 +184,9 @@ class Neighbourhood:
                 self._shift(peer, other)
         self._sees(peer, seen)
 
-    def routed(self, peer: PeerId, hops: int) -> None:
+    def routed(self, event: Routed) -> None:
         """The world tells how many links lie between."""
+        peer, hops = event.peer, event.hops
         if self.distances.hops.get(peer) != hops:
             self.distances.hops[peer] = hops
             self.distances.sights += 1
@@ -257,8 +263,9 @@ class Neighbourhood:
             self.distances.near = tuple(nsmallest(self.k, delays, key=lambda p: (delays[p].delay_s, p)))
         return False
 
-    def peer_down(self, peer: PeerId) -> None:
+    def peer_down(self, event: PeerDown) -> None:
         """Its answer will not come; without a question open, a closed connection says nothing, nor does one alone."""
+        peer = event.peer
         asked = self._asked.get(peer)
         if asked is None:
             return
@@ -271,7 +278,7 @@ class Neighbourhood:
         """The next period."""
         return self._due
 
-    def woke(self) -> None:
+    def woke(self, event: Woke) -> None:
         """Measure the neighbours, and some of the others."""
         now = self.kernel.now
         if self._due is None or self._due > now:

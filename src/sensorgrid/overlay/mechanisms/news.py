@@ -6,16 +6,15 @@ exchanges streams with: who feeds a replica wants to know whether it has room. E
 broker, so what arrives on many ways is passed on once.
 """
 
-from collections.abc import Callable
-from typing import Any
-
 from sensorgrid.model.ids import Instant, PeerId, is_broker
 from sensorgrid.overlay.boards import Boards, Cells, Hearsay
+from sensorgrid.overlay.events import PeerDown, PeerUp, Woke
 from sensorgrid.overlay.kernel import Kernel
+from sensorgrid.overlay.mechanism import Mechanism
 from sensorgrid.overlay.messages import News as NewsMessage
 
 
-class News:
+class News(Mechanism):
     """The mechanism."""
 
     def __init__(
@@ -27,7 +26,8 @@ class News:
         self.gossips = gossips
         self.carried = carried
         """whether it tells what it carries"""
-        self.handlers: dict[type, Callable[[PeerId, Any], None]] = {NewsMessage: self.heard}
+        self.listens = {PeerUp: self.peer_up, PeerDown: self.peer_down, Woke: self.woke}
+        self.handlers = {NewsMessage: self.heard}
         self._version = 0
         self._told: tuple[int, Cells] | None = None
         self._pending: dict[PeerId, None] = {}
@@ -75,10 +75,10 @@ class News:
         self._version = max(self._version + 1, int(self.kernel.now * 1000))
         return (self.kernel.me, self._version, self.boards.outlets.free, self._cells())
 
-    def peer_up(self, peer: PeerId) -> None:
+    def peer_up(self, event: PeerUp) -> None:
         """A newcomer hears everything."""
-        if is_broker(peer):
-            self.kernel.send(peer, NewsMessage((self._item(), *self._known(peer))))
+        if is_broker(event.peer):
+            self.kernel.send(event.peer, NewsMessage((self._item(), *self._known(event.peer))))
 
     def _known(self, peer: PeerId) -> list[tuple[PeerId, int, int, Cells]]:
         if not self.gossips:
@@ -86,20 +86,20 @@ class News:
         carried = self.hearsay.carried
         return [(b, v, f, carried.get(b, ())) for b, (v, f) in self.hearsay.free_of.items() if b != peer]
 
-    def peer_down(self, peer: PeerId) -> None:
+    def peer_down(self, event: PeerDown) -> None:
         """Of a broker that is gone, or cannot be dialled, nothing is known, least of all that it has room.
 
         Newer news of it, from whomever, are welcome; so an outage of this broker's own heals by itself.
         """
-        self.hearsay.free_of.pop(peer, None)
-        self.hearsay.carries(peer, ())
-        self._pending.pop(peer, None)
+        self.hearsay.free_of.pop(event.peer, None)
+        self.hearsay.carries(event.peer, ())
+        self._pending.pop(event.peer, None)
 
     def next_wakeup(self) -> Instant | None:
         """When it is time to tell."""
         return self._due
 
-    def woke(self) -> None:
+    def woke(self, event: Woke) -> None:
         """Tell those next to this broker."""
         kernel = self.kernel
         if self._due is None or self._due > kernel.now:

@@ -8,14 +8,13 @@ one when the new one feeds it. A relay with one receiver left hands it back (`re
 multires).
 """
 
-from collections.abc import Callable
-from typing import Any
-
 from sensorgrid.index.codes import prefixes
 from sensorgrid.model.ids import Instant, PeerId, is_broker
 from sensorgrid.overlay.boards import Boards
 from sensorgrid.overlay.departures import Departures
+from sensorgrid.overlay.events import PeerDown, Woke
 from sensorgrid.overlay.kernel import Kernel, Notebook
+from sensorgrid.overlay.mechanism import Mechanism
 from sensorgrid.overlay.outlets import Entry, Supply
 from sensorgrid.overlay.policies.merging import merge
 from sensorgrid.overlay.policies.relays import STRATEGIES, UNKNOWN, Relays, Sight
@@ -25,7 +24,7 @@ DECLINED_S = 30.0
 """how long a receiver that did not go is not sent to the same relay for the same cell"""
 
 
-class Relaying:
+class Relaying(Mechanism):
     """The mechanism."""
 
     def __init__(
@@ -41,7 +40,7 @@ class Relaying:
         self.distances = boards.distances
         self.relays = relays
         self.strategy = STRATEGIES[relays.strategy]
-        self.handlers: dict[type, Callable[[PeerId, Any], None]] = {}
+        self.listens = {PeerDown: self.peer_down, Woke: self.woke}
         self._departures: Departures[PeerId] = Departures(kernel, service, self._stayed)
         self._declined: dict[tuple[int, int, PeerId, PeerId], Instant] = {}
         """(attribute, cell, receiver, relay), and until when; the oldest first"""
@@ -164,9 +163,9 @@ class Relaying:
             if supply is not None and supply.entries:
                 self._changed.note(supply)
 
-    def peer_down(self, peer: PeerId) -> None:
+    def peer_down(self, event: PeerDown) -> None:
         """Nobody can be relayed over it now."""
-        self._departures.peer_down(peer)
+        self._departures.peer_down(event.peer)
 
     def next_wakeup(self) -> Instant | None:
         """When to look again, or when somebody should have left."""
@@ -174,7 +173,7 @@ class Relaying:
         times = [t for t in (self._due, self._departures.next_wakeup(), forgiven) if t is not None]
         return min(times, default=None)
 
-    def woke(self) -> None:
+    def woke(self, event: Woke) -> None:
         """Look at what has changed."""
         self._departures.woke()
         self._forgive()

@@ -6,17 +6,16 @@ them. One move is under way at a time. A relay that is left with one receiver ha
 (section 4.4.3), after a minimum age.
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 from sensorgrid.index.codes import prefixes
 from sensorgrid.model.ids import Instant, PeerId
 from sensorgrid.overlay.boards import Boards
 from sensorgrid.overlay.departures import Departures
-from sensorgrid.overlay.events import Advised
+from sensorgrid.overlay.events import Advised, PeerDown, Woke
 from sensorgrid.overlay.faces import Listener, Placement
 from sensorgrid.overlay.kernel import Kernel
+from sensorgrid.overlay.mechanism import Mechanism
 from sensorgrid.overlay.messages import Answer, Moving, Offer
 from sensorgrid.overlay.outlets import Entry, Reservation, Supply
 from sensorgrid.overlay.policies.interface import Holding, Policy, Proposal, View
@@ -43,7 +42,7 @@ class Move:
     """an operator's wish: it need not pay, and brokers' streams move too"""
 
 
-class Replication:
+class Replication(Mechanism):
     """The mechanism."""
 
     def __init__(
@@ -64,7 +63,8 @@ class Replication:
         self.placement = placement
         """who says whether this broker is worth its while as a relay; None: it never is for one receiver"""
         self.policy = policy
-        self.handlers: dict[type, Callable[[PeerId, Any], None]] = {
+        self.listens = {PeerDown: self.peer_down, Advised: self.advised, Woke: self.woke}
+        self.handlers = {
             Offer: self.offered,
             Answer: self.answered,
             Moving: self.moving,
@@ -327,8 +327,9 @@ class Replication:
 
     # -- time
 
-    def peer_down(self, peer: PeerId) -> None:
+    def peer_down(self, event: PeerDown) -> None:
         """Promises to a peer that is gone are void, and so is a move to it."""
+        peer = event.peer
         for key in [key for key in self.outlets.reservations if key[0] == peer]:
             self.service.void(key)
         if self.move is not None and self.move.proposal.target == peer:
@@ -352,7 +353,7 @@ class Replication:
                 due = reservation.due
         return due
 
-    def woke(self) -> None:
+    def woke(self, event: Woke) -> None:
         """End what has lasted too long."""
         now = self.kernel.now
         for key in [key for key, r in self.outlets.reservations.items() if r.due <= now]:
@@ -367,3 +368,7 @@ class Replication:
             self._foresee()
         if self._retry_at is not None and self._retry_at <= now:
             self._retry_at = None
+
+    def leftovers(self) -> dict[str, object]:
+        """An offer under way."""
+        return {"moves": self.move}

@@ -8,16 +8,14 @@ Differs from Algorithm 2: a cell is cut where a known region lies inside it, and
 that no part is nearest to two brokers at once; the target is chosen anew for each part; longitude wraps.
 """
 
-from collections.abc import Callable
-from typing import Any
-
 from sensorgrid.index.codes import prefixes
-from sensorgrid.model.ids import Instant, PeerId, is_broker
+from sensorgrid.model.ids import PeerId, is_broker
 from sensorgrid.overlay.boards import Boards, Lookup, Provided, Regions
 from sensorgrid.overlay.events import Assigned
 from sensorgrid.overlay.faces import Placement
 from sensorgrid.overlay.geography import box_of, distance, middle_of
 from sensorgrid.overlay.kernel import Inbox, Kernel
+from sensorgrid.overlay.mechanism import Mechanism
 from sensorgrid.overlay.messages import Ask, Find, Found, Located
 
 HOPS_MAX = 64
@@ -27,7 +25,7 @@ HOPS_KNOWN_MAX = 65_536
 """next hops that are remembered"""
 
 
-class Routing:
+class Routing(Mechanism):
     """The mechanism."""
 
     def __init__(
@@ -60,7 +58,8 @@ class Routing:
         """by attribute: cells in which a known region lies, smaller than they are"""
         self._hops: dict[tuple[int, int], PeerId | None] = {}
         """where a cell is sent on to, until regions change"""
-        self.handlers: dict[type, Callable[[PeerId, Any], None]] = {
+        self.listens = {Assigned: self.assigned}
+        self.handlers = {
             Ask: self.asked,
             Find: self.find,
             Found: self.found,
@@ -242,12 +241,6 @@ class Routing:
         elif asker in kernel.links.up:
             kernel.send(asker, Located(request, attribute, items))
 
-    def peer_down(self, peer: PeerId) -> None:
-        """Questions under way are asked again by those who wait for them."""
-
-    def next_wakeup(self) -> Instant | None:
-        """Routing keeps nothing that could expire."""
-        return None
-
-    def woke(self) -> None:
-        """Nothing."""
+    def leftovers(self) -> dict[str, object]:
+        """Questions without an answer here."""
+        return {"lookups": len(self.lookups), "located": len(self.located)}

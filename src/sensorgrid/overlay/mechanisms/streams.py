@@ -7,9 +7,6 @@ from elsewhere exists exactly as long as an entry needs it, so a cancelled query
 nobody needs all end the same way: the interest is gone, and with it the stream, all the way up.
 """
 
-from collections.abc import Callable
-from typing import Any
-
 from sensorgrid.index.codes import beside, contains
 from sensorgrid.model.block import Progression, Slab
 from sensorgrid.model.ids import Instant, PeerId, is_broker
@@ -17,11 +14,22 @@ from sensorgrid.overlay import feeding
 from sensorgrid.overlay.admission import Admission, too_old
 from sensorgrid.overlay.answers import Answers
 from sensorgrid.overlay.boards import Lookup, Provided, Requests, Waiting
-from sensorgrid.overlay.events import Assigned, Published, Recall, Recalled, Region
+from sensorgrid.overlay.events import (
+    Assigned,
+    PeerDown,
+    Published,
+    Recall,
+    Recalled,
+    Region,
+    Stopping,
+    Unused,
+    Woke,
+)
 from sensorgrid.overlay.faces import HearsayFace
 from sensorgrid.overlay.geography import box_of
 from sensorgrid.overlay.intake import Intake, Piece
 from sensorgrid.overlay.kernel import Inbox, Kernel
+from sensorgrid.overlay.mechanism import Mechanism
 from sensorgrid.overlay.messages import NO_ROOM, Feed, Grant, Leave, Path, Redirect, Refuse, Want
 from sensorgrid.overlay.outlets import Entry, Outlets, Reservation, Supply
 from sensorgrid.overlay.service import Service
@@ -31,8 +39,10 @@ EARLY_MAX = 10_000
 STOPS = "the broker stops"
 
 
-class Streams:
+class Streams(Mechanism):
     """The mechanism."""
+
+    in_a_row = True
 
     def __init__(
         self,
@@ -57,7 +67,16 @@ class Streams:
         """for other mechanisms"""
         self.admission = Admission(kernel, outlets, hearsay)
         self.answers = Answers(kernel)
-        self.handlers: dict[type, Callable[[PeerId, Any], None]] = {
+        self.listens = {
+            PeerDown: self.peer_down,
+            Unused: self.peer_down,
+            Published: self.published,
+            Recalled: self.recalled,
+            Assigned: self.assigned,
+            Stopping: self.stop,
+            Woke: self.woke,
+        }
+        self.handlers = {
             Want: self.wanted,
             Leave: self.left,
             Grant: self.intake.granted,
@@ -107,8 +126,9 @@ class Streams:
             for entry in self.outlets.of(peer, message.generation, cell):
                 self._remove(entry)
 
-    def peer_down(self, peer: PeerId) -> None:
+    def peer_down(self, event: PeerDown | Unused) -> None:
         """A connection is gone: what was wanted on it is wanted no longer."""
+        peer = event.peer
         self._generations.pop(peer, None)
         for key in [key for key in self.requests if key[0] == peer]:
             del self.requests[key]
@@ -116,7 +136,7 @@ class Streams:
             self._remove(entry)
         self.intake.peer_down(peer)
 
-    def stop(self) -> None:
+    def stop(self, event: Stopping) -> None:
         """Send all receivers to where this broker has its streams from; take no new ones."""
         self._stops = True
         for key, request in list(self.requests.items()):
@@ -125,9 +145,8 @@ class Streams:
         for entries in list(self.outlets.entries.values()):
             for entry in list(entries.values()):
                 path = entry.supply.path if entry.supply is not None else None
-                self.answers.refuse(
-                    entry.peer, entry.generation, entry.cell, STOPS, () if path is None else path[-2::-1]
-                )
+                elsewhere = () if path is None else path[-2::-1]
+                self.answers.refuse(entry.peer, entry.generation, entry.cell, STOPS, elsewhere)
                 self._remove(entry)
 
     def _admit(self, request: Waiting) -> None:
@@ -178,15 +197,9 @@ class Streams:
             if not reservation.left:
                 outlets.void(promise)
         entry = Entry(
-            request.peer,
-            want.generation,
-            want.attribute,
-            request.cell,
-            request.size,
-            request.start,
-            want.clip,
+            request.peer, want.generation, want.attribute, request.cell, request.size, request.start, want.clip,
             want.until,
-        )
+        )  # fmt: skip
         entry.stays = want.stays
         outlets.add(entry, supply)
         if supply.path is not None:
@@ -282,7 +295,7 @@ class Streams:
         self.outlets.grant(entry)
         self.answers.grant(entry, supply.path)
         if supply.head is not None and entry.next < supply.head:
-            self.flush()  # first that it is fed, then with what
+            self.answers.flush()  # first that it is fed, then with what
         feeding.catch_up(self.kernel, entry, supply)
 
     # -- data come by
@@ -418,13 +431,12 @@ class Streams:
                 outlets.add(entry, within[0])
                 continue
             if entry.of_broker and entry.until is not None:
-                self.answers.refuse(
-                    entry.peer, entry.generation, entry.cell, "cut"
-                )  # the past is never cut: look for it
+                # The past is never cut: look for it.
+                self.answers.refuse(entry.peer, entry.generation, entry.cell, "cut")
                 continue
             for new in outlets.parts(entry, parts[0]):
                 outlets.add(new, next(s for s in supplies if contains(s.cell, new.cell)))
-            self.flush()  # what was granted under the old name comes first
+            self.answers.flush()  # what was granted under the old name comes first
             items = ((entry.cell, parts[0]),)
             self.kernel.send(entry.peer, Redirect(entry.generation, items, self.me))
         self._bare += [s for s in supplies if not s.entries]
@@ -432,12 +444,8 @@ class Streams:
 
     def _part_of(self, supply: Supply, piece: Piece, cell: int) -> Supply:
         part = Supply(supply.attribute, cell, supply.since)
-        part.path, part.start, part.head, part.ring = (
-            supply.path,
-            supply.start,
-            supply.head,
-            dict(supply.ring),
-        )
+        part.path, part.ring = supply.path, dict(supply.ring)
+        part.start, part.head = supply.start, supply.head
         size = self.kernel.grid.points_per_period >> (cell.bit_length() - 1)
         part.piece = Piece(part, supply.attribute, cell, size, piece.next)
         part.piece.begin, part.piece.revisions = piece.begin, dict(piece.revisions)
@@ -460,11 +468,8 @@ class Streams:
             self._own(region)
 
     def _give_up(self, supply: Supply, event: Assigned) -> None:
-        heirs = tuple(
-            r.owner
-            for r in event.regions
-            if r.attribute == supply.attribute and contains(r.cell, supply.cell)
-        )
+        known = (r for r in event.regions if r.attribute == supply.attribute)
+        heirs = tuple(r.owner for r in known if contains(r.cell, supply.cell))
         for entry in list(supply.entries.values()):
             self.answers.refuse(entry.peer, entry.generation, entry.cell, "another owner", heirs)
             self._remove(entry)
@@ -483,9 +488,8 @@ class Streams:
         supply.epoch = region.epoch
         outlets.add_supply(supply)
         for entry in entries:
-            entry.granted = (
-                False  # a relay's ring is not the truth: it goes on when the lake was read (rule 8)
-            )
+            # A relay's ring is not the truth: it goes on when the lake was read (rule 8).
+            entry.granted = False
             outlets.add(entry, supply)
             self.answers.grant(entry, None)
         self.kernel.effects.append(Recall(region.attribute, region.cell, region.epoch))
@@ -519,9 +523,8 @@ class Streams:
             busy = True
             if supply is None or supply.piece is None:
                 continue
-            for piece in [
-                p for p in (supply.piece, supply.past) if p is not None and p.feed is None and p.trial is None
-            ]:
+            wanted = [p for p in (supply.piece, supply.past) if p is not None]
+            for piece in [p for p in wanted if p.feed is None and p.trial is None]:
                 if supply.cell != cell:
                     self._cut_at(supply, cell)
                     break
@@ -571,7 +574,7 @@ class Streams:
                 if not new.granted:
                     self.answers.grant(new, None)
 
-    def flush(self) -> None:
+    def finish(self) -> None:
         """Send grants and refusals."""
         self.answers.flush()
 
@@ -586,7 +589,7 @@ class Streams:
             times.append(due)
         return min(times, default=None)
 
-    def woke(self) -> None:
+    def woke(self, event: Woke) -> None:
         """Refuse requests that waited too long."""
         self.intake.woke()
         for key, request in list(self.requests.items()):

@@ -10,7 +10,6 @@ for some periods is forgotten, and a receiver that did not go where it was steer
 Nothing depends on the copy but how well the streams lie: circles are excluded by the streams' own paths.
 """
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -18,8 +17,10 @@ import numpy as np
 from sensorgrid.index.codes import prefixes
 from sensorgrid.model.ids import Instant, PeerId, is_broker
 from sensorgrid.overlay.boards import Boards, Seen
+from sensorgrid.overlay.events import Woke
 from sensorgrid.overlay.intake import Piece
 from sensorgrid.overlay.kernel import Kernel, Notebook
+from sensorgrid.overlay.mechanism import Mechanism
 from sensorgrid.overlay.messages import Joined, Shifted, Steer
 from sensorgrid.overlay.policies.relays import Relays
 from sensorgrid.overlay.policies.trees import Hang, Way, hang
@@ -69,7 +70,7 @@ class Tree:
         self.optimised = now
 
 
-class Trees:
+class Trees(Mechanism):
     """The mechanism, of owners and of receivers."""
 
     def __init__(
@@ -86,7 +87,8 @@ class Trees:
         self.distances = boards.distances
         self.service = service
         self.relays = relays
-        self.handlers: dict[type, Callable[[PeerId, Any], None]] = {Joined: self.joined, Steer: self.steered}
+        self.listens = {Woke: self.woke}
+        self.handlers = {Joined: self.joined, Steer: self.steered}
         self.trees: dict[Key, Tree] = {}
         self._members = 0
         self._pending: dict[tuple[int, int, PeerId], None] = {}
@@ -469,15 +471,12 @@ class Trees:
 
     # -- time
 
-    def peer_down(self, peer: PeerId) -> None:
-        """A closed connection says nothing about who takes what."""
-
     def next_wakeup(self) -> Instant | None:
         """When to look again, or to tell again."""
         times = [t for t in (self._due, self._refresh_at) if t is not None]
         return min(times, default=None)
 
-    def woke(self) -> None:
+    def woke(self, event: Woke) -> None:
         """Look, or tell again and forget who does not."""
         now = self.kernel.now
         if self._due is not None and self._due <= now:
@@ -500,3 +499,7 @@ class Trees:
             lost = supply is None or not supply.owned
             for peer in [p for p, m in tree.members.items() if lost or m.heard < too_old]:
                 self._forget(key, tree, peer)
+
+    def leftovers(self) -> dict[str, object]:
+        """Who takes what of this owner's, and what other owners were told."""
+        return {"trees": {**self.trees, **self.told}}
