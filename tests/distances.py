@@ -6,6 +6,7 @@ from typing import Any
 from hands import LoneBroker
 from sensorgrid.model.ids import PeerId
 from sensorgrid.overlay.events import Connect, Effect, Event, Routed, Send
+from sensorgrid.overlay.mechanisms.neighbourhood import Neighbourhood
 from sensorgrid.overlay.messages import Ping, Pong
 from sensorgrid.overlay.policies.relays import Relays
 
@@ -76,14 +77,13 @@ class Surveyor(LoneBroker):
 
     def period(self) -> list[Effect]:
         """Until the neighbours are measured again; their answers are still to come."""
-        assert self.actor.neighbourhood is not None
-        due = self.actor.neighbourhood.next_wakeup()
+        due = self.mechanism(Neighbourhood).next_wakeup()
         assert due is not None
         return self.wait(due - self.now)
 
     def delay(self, peer: int) -> float | None:
         """What it believes."""
-        measured = self.state.delays.get(PeerId(peer))
+        measured = self.boards.distances.delays.get(PeerId(peer))
         return None if measured is None else measured.delay_s
 
 

@@ -63,6 +63,7 @@ GRID = Grid(
 REGION = GRID.points_per_period >> 3
 """points per period of a region"""
 EVERYTHING = Clip((0, 16, 0, 16), (2, 2, 2))
+Kind = TypeVar("Kind")
 M = TypeVar("M", bound=Message)
 
 
@@ -116,7 +117,7 @@ class Hands:
         effects = self.actor.handle(event, self.now)
         self.log += effects
         if isinstance(self.actor, Broker):
-            assert broken(self.actor.state) == []
+            assert broken(self.actor.boards) == []
         return effects
 
     def up(self, *peers: int) -> list[Effect]:
@@ -127,7 +128,7 @@ class Hands:
         """A connection breaks."""
         return self.feed(PeerDown(PeerId(peer)))
 
-    def say(self, peer: int, message: messages.Any) -> list[Effect]:
+    def say(self, peer: int, message: messages.Message) -> list[Effect]:
         """A peer says something."""
         return self.feed(Received(PeerId(peer), message))
 
@@ -203,9 +204,20 @@ class LoneBroker(Hands):
         self.assign(dict.fromkeys(owns, 0) | (others or {}))
 
     @property
-    def state(self) -> Any:
+    def boards(self) -> Any:
         """Of the broker."""
-        return self.actor.state
+        return self.actor.boards
+
+    @property
+    def kernel(self) -> Any:
+        """Of the broker."""
+        return self.actor.kernel
+
+    def mechanism(self, kind: type[Kind]) -> Kind:
+        """Of the broker, which has one of this kind."""
+        found = self.actor.mechanism(kind)
+        assert found is not None
+        return found
 
     def assign(self, owners: dict[str, int], epoch: int = 1, recall: bool = True) -> list[Effect]:
         """Who owns what; the lake is read at once, and is empty, unless a test does it."""
@@ -239,12 +251,12 @@ class LoneBroker(Hands):
         code = cell(digits)
         size = points(code, clip) if claim is None else claim
         via_id = None if via is None else PeerId(via)
-        if PeerId(peer) not in self.state.links.up:
+        if PeerId(peer) not in self.kernel.links.up:
             self.up(peer)
         if (
             via is not None and peer >= BROKERS_MAX
         ):  # a client is sent by a broker that has made an offer before
-            if PeerId(via) not in self.state.links.up:
+            if PeerId(via) not in self.kernel.links.up:
                 self.up(via)
             self._offers += 1
             self.say(via, Offer(10_000 + self._offers, 0, code, size))

@@ -1,7 +1,10 @@
 """Messages that could come from anywhere: of the right form, and perhaps without any sense."""
 
+from typing import Any
+
 from hypothesis import strategies as st
 
+import sayings
 from hands import EVERYTHING, client
 from sensorgrid.model.ids import PeerId
 from sensorgrid.overlay import messages
@@ -25,32 +28,40 @@ delays = st.one_of(st.sampled_from([0.0, 0.5, 1.0]), st.floats())
 views = st.lists(st.tuples(peers, delays, st.none() | numbers, delays), max_size=4).map(tuple)
 shifts = st.lists(st.tuples(peers, st.none() | delays, st.none() | numbers), max_size=4).map(tuple)
 
-anything: st.SearchStrategy[messages.Any] = st.one_of(
-    st.builds(messages.Want, few, few, wants, clips, st.none() | ticks, st.none() | peers, st.booleans()),
-    st.builds(messages.Leave, few, cells),
-    st.builds(messages.Grant, few, cells, st.none() | paths),
-    st.builds(messages.Refuse, few, cells, st.sampled_from(["no", messages.NO_ROOM]), paths, cells),
-    st.builds(messages.Redirect, few, st.lists(st.tuples(codes, codes), max_size=2).map(tuple), peers),
-    st.builds(Feed, few, codes, ticks, few, st.none() | st.just(()), ticks),
-    st.builds(messages.Ask, few, few, cells, st.booleans()),
-    st.builds(messages.Find, peers, few, few, cells, st.booleans(), paths),
-    st.builds(messages.Found, peers, few, few, located, paths),
-    st.builds(messages.Located, few, few, located),
-    st.builds(messages.Offer, few, few, codes, numbers, st.none() | peers),
-    st.builds(messages.Answer, few, numbers),
-    st.builds(messages.Moving, few, numbers),
-    st.builds(
-        messages.News,
+fields: dict[type[messages.Message], tuple[st.SearchStrategy[Any], ...]] = {
+    messages.Want: (few, few, wants, clips, st.none() | ticks, st.none() | peers, st.booleans()),
+    messages.Leave: (few, cells),
+    messages.Grant: (few, cells, st.none() | paths),
+    messages.Refuse: (few, cells, st.sampled_from(["no", messages.NO_ROOM]), paths, cells),
+    messages.Redirect: (few, st.lists(st.tuples(codes, codes), max_size=2).map(tuple), peers),
+    Feed: (few, codes, ticks, few, st.none() | st.just(()), ticks),
+    messages.Ask: (few, few, cells, st.booleans()),
+    messages.Find: (peers, few, few, cells, st.booleans(), paths),
+    messages.Found: (peers, few, few, located, paths),
+    messages.Located: (few, few, located),
+    messages.Offer: (few, few, codes, numbers, st.none() | peers),
+    messages.Answer: (few, numbers),
+    messages.Moving: (few, numbers),
+    messages.News: (
         st.lists(
             st.tuples(peers, few, numbers, st.lists(st.tuples(few, codes), max_size=2).map(tuple)), max_size=2
         ).map(tuple),
     ),
-    st.builds(messages.Ping, delays),
-    st.builds(messages.Pong, delays, views),
-    st.builds(messages.Shifted, shifts),
-    st.builds(
-        messages.Joined, st.lists(st.tuples(numbers | few, codes, st.none() | peers), max_size=3).map(tuple)
-    ),
-    st.builds(messages.Steer, st.lists(st.tuples(few, codes, peers, peers), max_size=3).map(tuple)),
-    st.builds(messages.Alive, st.booleans()),
+    messages.Ping: (delays,),
+    messages.Pong: (delays, views),
+    messages.Shifted: (shifts,),
+    messages.Joined: (st.lists(st.tuples(numbers | few, codes, st.none() | peers), max_size=3).map(tuple),),
+    messages.Steer: (st.lists(st.tuples(few, codes, peers, peers), max_size=3).map(tuple),),
+    messages.Alive: (st.booleans(),),
+}
+"""of values that mean something here"""
+
+anything = st.deferred(
+    lambda: st.one_of(
+        *(
+            st.builds(kind, *fields[kind]) if kind in fields else sayings.of_kind(kind)
+            for kind in messages.known.values()
+        )
+    )
 )
+"""a message of any kind"""

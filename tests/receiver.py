@@ -18,6 +18,7 @@ class Receiver:
         self.me = PeerId(me)
         self.roams = roams
         self.cuts = cuts
+        self.now = 0.0
         self.intake = Intake(self, settings(**changes))
         self.sent: list[tuple[PeerId, Want | Leave]] = []
         self.sought: list[tuple[Piece, bool]] = []
@@ -139,13 +140,13 @@ class Receiver:
 
     def wait(self, seconds: float) -> None:
         """Time passes, and whatever is due happens when it is due."""
-        until, rings = self.intake.now + seconds, 0
+        until, rings = self.now + seconds, 0
         while (due := self.intake.next_wakeup()) is not None and due <= until:
             rings += 1
             assert rings < 10_000, f"the timer rings for ever, at {due}"
-            self.intake.now = max(self.intake.now, due)
+            self.now = max(self.now, due)
             self.intake.woke()
-        self.intake.now = until
+        self.now = until
 
     def check(self) -> None:
         """What must hold of an intake whatever came: every source leads to its piece, and the other way round."""

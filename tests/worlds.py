@@ -6,6 +6,7 @@ from typing import Any
 from hands import GRID, cell, settings, values
 from sensorgrid.model.ids import PeerId, QueryId
 from sensorgrid.model.query import Query
+from sensorgrid.overlay.assembly import Plug
 from sensorgrid.overlay.events import Advised, Region
 from sensorgrid.overlay.policies.interface import Never, Policy
 from sensorgrid.overlay.policies.relays import Relays
@@ -28,6 +29,7 @@ class SmallWorld(World):
         attributes: int = 1,
         trace: bool = False,
         relays: Relays | None = None,
+        others: tuple[Plug, ...] = (),
         **changes: Any,
     ) -> None:
         super().__init__(GRID, seed, delay_s, rate, trace)
@@ -35,7 +37,9 @@ class SmallWorld(World):
         self.deliveries = Deliveries(self)
         for number in range(max(owners.values()) + 1 if brokers is None else brokers):
             budget = (budgets or {}).get(number, changes.get("budget", 10_000))
-            self.add_broker(PeerId(number), settings(**(changes | {"budget": budget})), policy, relays)
+            self.add_broker(
+                PeerId(number), settings(**(changes | {"budget": budget})), policy, relays, others
+            )
         self.owners = owners
         self.assign([Region(a, cell(d), PeerId(o), 1) for a in range(attributes) for d, o in owners.items()])
         self.ticks = 0
@@ -80,5 +84,5 @@ class SmallWorld(World):
 
     def path(self, broker: int, digits: str) -> tuple[PeerId, ...] | None:
         """How a cell comes to a broker."""
-        supply = brokers_of(self)[PeerId(broker)].state.outlets.supply_for(0, cell(digits))
+        supply = brokers_of(self)[PeerId(broker)].boards.outlets.supply_for(0, cell(digits))
         return None if supply is None else supply.path

@@ -385,7 +385,7 @@ def test_closing_leaves_nothing_at_the_brokers_and_wakes_those_who_wait(tmp_path
 
             def entries() -> int:
                 return sum(
-                    len(e) for h in net.hosts.values() for e in h.broker.state.outlets.entries.values()
+                    len(e) for h in net.hosts.values() for e in h.broker.boards.outlets.entries.values()
                 )
 
             await until(lambda: entries() == 0, "no entry at any broker")

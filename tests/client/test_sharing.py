@@ -57,7 +57,7 @@ class ClientWorld(World):
         else:
             super()._apply(me, effect)
 
-    def sent(self, sender: PeerId, to: PeerId, message: messages.Any) -> None:
+    def sent(self, sender: PeerId, to: PeerId, message: messages.Message) -> None:
         if isinstance(message, messages.Want) and not is_broker(sender):
             self.names[sender, to, message.generation] = message.attribute
         if isinstance(message, messages.Feed) and to == self.client:

@@ -161,7 +161,9 @@ def test_a_world_of_relays_is_sound() -> None:
         assert list(circles(run.world)) == []
         assert list(conservation(run.world)) == []
         for peer, broker in brokers_of(run.world).items():
-            taken = {s.cell for s in broker.state.outlets.supplies.get(0, {}).values() if s.piece is not None}
+            taken = {
+                s.cell for s in broker.boards.outlets.supplies.get(0, {}).values() if s.piece is not None
+            }
             twice = [cell for cell in taken if any(above in taken for above in prefixes(cell >> 1))]
             assert not twice, f"broker {peer} takes a cell and a larger one with it"
 

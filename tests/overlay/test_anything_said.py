@@ -23,7 +23,7 @@ from sensorgrid.overlay.policies.relays import Relays
 @hypothesis_settings(max_examples=100)
 @given(said=st.lists(st.tuples(st.sampled_from([1, 2, 3, ANNA, BEN]), anything), max_size=12))
 def test_whatever_peers_say_a_broker_neither_fails_nor_breaks_its_rules(
-    strategy: str | None, said: list[tuple[int, messages.Any]]
+    strategy: str | None, said: list[tuple[int, messages.Message]]
 ) -> None:
     """Errors are split by blame: nonsense from a peer is the peer's, and must not take a broker down."""
     relays = None if strategy is None else Relays(strategy, k=2, measure_s=1.0, review_s=0.5, optimise_s=1.0)
@@ -49,8 +49,8 @@ def test_whatever_peers_say_a_broker_neither_fails_nor_breaks_its_rules(
     for peer in (1, 2, 3, ANNA, BEN):
         broker.down(peer)
     broker.wait(60)
-    assert broker.state.outlets.used == broker.state.outlets.reserved == 0
-    assert (broker.state.intake.sources, broker.state.waiting) == ({}, {})
+    assert broker.boards.outlets.used == broker.boards.outlets.reserved == 0
+    assert (broker.boards.intake.sources, broker.boards.requests) == ({}, {})
     assert GRID.points_per_period == 8 * REGION
 
 
@@ -60,7 +60,7 @@ def test_whatever_peers_say_a_broker_neither_fails_nor_breaks_its_rules(
 @hypothesis_settings(max_examples=50)
 @given(st.lists(st.tuples(st.sampled_from([0, 1, 2, 3]), anything), max_size=12), st.booleans())
 def test_whatever_brokers_say_a_client_does_not_fail_and_leaves_nothing(
-    said: list[tuple[int, messages.Any]], roams: bool
+    said: list[tuple[int, messages.Message]], roams: bool
 ) -> None:
     me = LoneClient(roams=roams, alive_s=5.0)
     me.locate(me.submit(TWO), OWNERS)

@@ -22,8 +22,8 @@ def test_the_budget_is_never_exceeded_and_what_does_not_fit_waits_then_is_refuse
 
     assert sent(waiting, Grant) == []
     assert [(r.reason, r.elsewhere) for r in sent(refused, Refuse, BEN)] == [(NO_ROOM, (3,))]
-    assert broker.state.outlets.used == 2 * REGION
-    assert broker.state.waiting == {}
+    assert broker.boards.outlets.used == 2 * REGION
+    assert broker.boards.requests == {}
 
 
 def test_a_refusal_by_a_relay_names_where_its_own_stream_comes_from() -> None:
@@ -59,7 +59,7 @@ def test_a_request_that_waits_is_let_in_when_room_is_freed() -> None:
 
     assert sent(waiting, Refuse) + sent(waiting, Grant) == []
     assert [g.generation for g in sent(effects, Grant, BEN)] == [1]
-    assert broker.state.waiting == {}
+    assert broker.boards.requests == {}
 
 
 def test_a_request_that_is_withdrawn_while_it_waits_is_forgotten() -> None:
@@ -76,8 +76,8 @@ def test_a_request_that_is_withdrawn_while_it_waits_is_forgotten() -> None:
             broker.down(BEN)
         effects = broker.leave(ANNA, "000")
 
-        assert (broker.state.waiting, sent(effects, Grant)) == ({}, [])
-        assert broker.state.outlets.entries == {}
+        assert (broker.boards.requests, sent(effects, Grant)) == ({}, [])
+        assert broker.boards.outlets.entries == {}
 
 
 def test_waiting_requests_are_bounded() -> None:
@@ -104,8 +104,8 @@ def test_a_brokers_request_takes_the_slot_of_a_client_which_moves_to_it() -> Non
         ((cell("000"),), "moved", (4,))
     ]
     assert len(sent(tight, Grant, 4)) == 1
-    assert broker.state.counters.evictions == 1
-    assert broker.state.outlets.used == 2 * REGION
+    assert broker.kernel.counters.evictions == 1
+    assert broker.boards.outlets.used == 2 * REGION
 
 
 def test_a_client_never_evicts_anybody() -> None:
@@ -116,7 +116,7 @@ def test_a_client_never_evicts_anybody() -> None:
     effects = broker.want(BEN, "000")
 
     assert sent(effects, Refuse, ANNA) == []
-    assert broker.state.counters.evictions == 0
+    assert broker.kernel.counters.evictions == 0
 
 
 def test_nobody_is_evicted_who_could_not_move_to_the_asking_broker() -> None:
@@ -140,8 +140,8 @@ def test_as_few_as_possible_are_evicted_and_none_if_it_does_not_help() -> None:
 
     effects = broker.want(3, "000")
 
-    assert broker.state.counters.evictions == 2
-    assert {e.peer for by in broker.state.outlets.entries.values() for e in by.values()} == {3, BEN}
+    assert broker.kernel.counters.evictions == 2
+    assert {e.peer for by in broker.boards.outlets.entries.values() for e in by.values()} == {3, BEN}
     assert sent(effects, Refuse, BEN) == []
     again = broker.want(4, "000")
     assert sent(again, Refuse, 3) == [], "a broker keeps its slot"
@@ -158,7 +158,7 @@ def test_nobody_is_evicted_if_that_would_not_make_enough_room() -> None:
 
     assert [r.reason for r in sent(effects, Refuse, 3)] == [NO_ROOM]
     assert sent(effects, Refuse, ANNA) == []
-    assert broker.state.counters.evictions == 0
+    assert broker.kernel.counters.evictions == 0
 
 
 def test_a_relay_whose_only_receiver_is_evicted_goes_on_for_the_broker_that_came() -> None:
@@ -217,7 +217,7 @@ def test_whatever_is_wanted_and_left_the_budget_holds(steps: list[tuple[int, str
     broker = LoneBroker(owns=("000", "001"), budget=3 * REGION)
     for number, (who, digits, what) in enumerate(steps):
         peer = who + 1 if who < 4 else client(who)
-        if what == 0 and PeerId(peer) in broker.state.links.up:
+        if what == 0 and PeerId(peer) in broker.kernel.links.up:
             broker.down(peer)
         elif what == 1:
             broker.up(peer)
@@ -225,4 +225,4 @@ def test_whatever_is_wanted_and_left_the_budget_holds(steps: list[tuple[int, str
             broker.wait(0.3)
         else:
             broker.want(peer, digits, generation=number, stays=what == 3)
-        assert broker.state.outlets.used <= 3 * REGION
+        assert broker.boards.outlets.used <= 3 * REGION

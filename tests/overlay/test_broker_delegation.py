@@ -29,9 +29,9 @@ def test_an_offer_reserves_what_is_free_and_no_more() -> None:
     (answer,) = sent(broker.say(1, Offer(7, 0, cell("001"), 5 * REGION)), Answer)
 
     assert answer == Answer(7, 2 * REGION)
-    assert broker.state.outlets.free == 0
-    assert broker.state.outlets.supplies[0].keys() == {cell("000")}
-    assert broker.state.intake.sources == {}
+    assert broker.boards.outlets.free == 0
+    assert broker.boards.outlets.supplies[0].keys() == {cell("000")}
+    assert broker.boards.intake.sources == {}
 
 
 def test_an_offer_that_comes_twice_reserves_once() -> None:
@@ -42,9 +42,9 @@ def test_an_offer_that_comes_twice_reserves_once() -> None:
     broker.say(1, Offer(7, 0, cell("001"), 2 * REGION))
     broker.say(1, Offer(7, 0, cell("001"), REGION))
 
-    assert broker.state.outlets.reserved == REGION
+    assert broker.boards.outlets.reserved == REGION
     broker.wait(6)
-    assert broker.state.outlets.reserved == 0
+    assert broker.boards.outlets.reserved == 0
 
 
 def test_a_reservation_is_for_those_who_come_from_the_one_who_asked() -> None:
@@ -60,7 +60,7 @@ def test_a_reservation_is_for_those_who_come_from_the_one_who_asked() -> None:
     assert [w.items for w in sent(welcome, Want, 1)] == [((cell("001"), 64, 0),)], (
         "the delegated cell is taken whole"
     )
-    assert (broker.state.outlets.reserved, broker.state.outlets.used) == (REGION // 2, REGION // 2)
+    assert (broker.boards.outlets.reserved, broker.boards.outlets.used) == (REGION // 2, REGION // 2)
 
 
 def test_a_delegated_cell_takes_the_place_of_its_parts() -> None:
@@ -90,11 +90,11 @@ def test_a_reservation_expires() -> None:
     broker.say(1, Offer(7, 0, cell("001"), REGION))
 
     broker.wait(4.9)
-    before = broker.state.outlets.free
+    before = broker.boards.outlets.free
     broker.wait(0.2)
 
-    assert (before, broker.state.outlets.free) == (0, REGION)
-    assert broker.state.reservations == {}
+    assert (before, broker.boards.outlets.free) == (0, REGION)
+    assert broker.boards.outlets.reservations == {}
 
 
 def test_a_reservation_ends_with_its_connection_and_with_what_moves() -> None:
@@ -106,11 +106,11 @@ def test_a_reservation_ends_with_its_connection_and_with_what_moves() -> None:
 
     broker.say(1, Moving(7, REGION))
     broker.down(2)
-    smaller = broker.state.outlets.reserved
+    smaller = broker.boards.outlets.reserved
     broker.say(1, Moving(7, 0))
 
-    assert (smaller, broker.state.outlets.reserved) == (REGION, 0)
-    assert broker.state.reservations == {}
+    assert (smaller, broker.boards.outlets.reserved) == (REGION, 0)
+    assert broker.boards.outlets.reservations == {}
 
 
 def test_a_delegation_offers_then_redirects_those_who_fit() -> None:
@@ -167,7 +167,7 @@ def test_a_delegation_of_a_part_cuts_the_entry_where_the_receiver_cuts_its_piece
         (1, ((cell("000"), part),), 5)
     ]
     assert sorted((f.generation, f.cell, f.tick) for f in feeds) == [(1, cell("0000"), 1), (1, part, 1)]
-    assert sum(e.size for e in broker.state.outlets.entries[ANNA].values()) == REGION
+    assert sum(e.size for e in broker.boards.outlets.entries[ANNA].values()) == REGION
     broker.leave(ANNA, "0001")
     broker.leave(BEN, "0001")
     assert [g.cells for g in sent(broker.log, Grant, CARL)] == [(cell("0000"),)], "there is room now"
@@ -181,7 +181,7 @@ def test_those_who_leave_by_the_old_name_leave_all_parts() -> None:
 
     broker.leave(ANNA, "000")
 
-    assert ANNA not in broker.state.outlets.entries
+    assert ANNA not in broker.boards.outlets.entries
 
 
 def test_a_declined_redirect_is_not_proposed_again_soon() -> None:
@@ -273,8 +273,8 @@ def test_those_who_did_not_go_count_again_after_a_while() -> None:
     broker.want(BEN, "000")
     (offer,) = sent(broker.feed(Advised(0, cell("000"), PeerId(5))), Offer)
     broker.say(5, Answer(offer.number, 2 * REGION))
-    leaving = broker.state.outlets.leaving
+    leaving = broker.boards.outlets.leaving
 
     broker.wait(5.1)
 
-    assert (leaving, broker.state.outlets.leaving) == (2 * REGION, 0)
+    assert (leaving, broker.boards.outlets.leaving) == (2 * REGION, 0)

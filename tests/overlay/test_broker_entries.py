@@ -32,13 +32,13 @@ def test_a_known_entry_again_is_a_no_op_that_only_repeats_the_grant() -> None:
     broker = LoneBroker()
     broker.publish(0)
     broker.want(ANNA, "000")
-    used = broker.state.outlets.used
+    used = broker.boards.outlets.used
 
     effects = broker.want(ANNA, "000")
 
     assert effects[0:] == [e for e in effects if sent([e], Grant)]
     assert sent(effects, Grant) == [Grant(1, (cell("000"),), (PeerId(0),))]
-    assert broker.state.outlets.used == used == 64
+    assert broker.boards.outlets.used == used == 64
     assert ticks(sent(broker.log, Feed)) == [0]
 
 
@@ -52,9 +52,9 @@ def test_asking_again_is_a_new_generation_with_its_own_ticks() -> None:
     effects += broker.publish(1)
 
     assert [(f.generation, f.tick) for f in sent(effects, Feed)] == [(1, 1), (2, 1)]
-    assert broker.state.outlets.used == 128
+    assert broker.boards.outlets.used == 128
     broker.leave(ANNA, "000", generation=1)
-    assert broker.state.outlets.used == 64
+    assert broker.boards.outlets.used == 64
 
 
 @pytest.mark.parametrize("claim", [0, 1, 63, 65, 512, -64])
@@ -66,7 +66,7 @@ def test_a_claim_of_the_wrong_size_is_refused(claim: int) -> None:
 
     (refusal,) = sent(effects, Refuse)
     assert refusal.reason == f"{claim} points claimed, 64 counted"
-    assert broker.state.outlets.used == 0
+    assert broker.boards.outlets.used == 0
     assert broker.publish(0) == []
 
 
@@ -87,7 +87,7 @@ def test_what_cannot_be_fed_is_refused_and_hurts_nobody(code: int, clip: Clip | 
     effects = broker.say(ANNA, Want(1, 0, ((code, 64, 0),), clip))
 
     assert [r.cells for r in sent(effects, Refuse)] == [(code,)]
-    assert broker.state.outlets.entries == {}
+    assert broker.boards.outlets.entries == {}
 
 
 def test_a_client_gets_what_its_clip_wants_and_no_more() -> None:
@@ -98,7 +98,7 @@ def test_a_client_gets_what_its_clip_wants_and_no_more() -> None:
     (feed,) = sent(broker.publish(0), Feed)
 
     assert {(x, y) for x, y, _ in points_of(feed.slabs or ())} == {(2, y) for y in range(2, 8)}
-    assert broker.state.outlets.used == points(cell("000"), clip) == 12
+    assert broker.boards.outlets.used == points(cell("000"), clip) == 12
 
 
 def test_receivers_of_the_same_part_are_sent_the_same_slabs() -> None:
@@ -123,7 +123,7 @@ def test_leaving_ends_an_entry_and_only_it() -> None:
 
     assert [f.tick for f in sent(broker.publish(0), Feed, ANNA)] == []
     assert len(sent(broker.log, Feed, BEN)) == 1
-    assert broker.state.outlets.used == 64
+    assert broker.boards.outlets.used == 64
 
 
 def test_a_broken_connection_ends_all_entries_on_it() -> None:
@@ -133,7 +133,7 @@ def test_a_broken_connection_ends_all_entries_on_it() -> None:
 
     broker.down(ANNA)
 
-    assert broker.state.outlets.used == 0
+    assert broker.boards.outlets.used == 0
     assert broker.publish(0) == []
 
 
@@ -144,7 +144,7 @@ def test_a_new_connection_replaces_the_old_one_with_all_that_was_said_on_it() ->
 
     broker.up(ANNA)
 
-    assert broker.state.outlets.used == 0
+    assert broker.boards.outlets.used == 0
 
 
 def test_an_entry_with_an_end_gets_nothing_from_the_end_on() -> None:
@@ -190,7 +190,7 @@ def test_values_outside_a_range_are_blank_for_that_client_and_counted() -> None:
     for (x, y), value in shown.items():
         assert value == truth[y, x] if low <= truth[y, x] <= high else np.isnan(value)
     assert nan_share(ben) == 0
-    assert broker.state.counters.masked_points == sum(np.isnan(v) for v in shown.values()) > 0
+    assert broker.kernel.counters.masked_points == sum(np.isnan(v) for v in shown.values()) > 0
 
 
 def test_a_range_open_on_one_side_masks_the_other() -> None:
@@ -212,7 +212,7 @@ def test_blanks_of_the_lake_are_not_counted_as_masked() -> None:
 
     broker.feed(Published(0, cell("000"), 0, 0, 1, np.full((8, 4), np.nan)))
 
-    assert broker.state.counters.masked_points == 0
+    assert broker.kernel.counters.masked_points == 0
 
 
 def test_masked_values_are_counted_once_per_client_also_in_what_is_replayed() -> None:
@@ -223,4 +223,4 @@ def test_masked_values_are_counted_once_per_client_also_in_what_is_replayed() ->
         broker.want(peer, "000", clip=clip)
     broker.publish(1)
 
-    assert broker.state.counters.masked_points == 4 * 32
+    assert broker.kernel.counters.masked_points == 4 * 32

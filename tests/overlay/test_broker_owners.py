@@ -92,7 +92,7 @@ def test_a_lost_region_sends_its_receivers_to_the_heir() -> None:
 
     (refusal,) = sent(effects, Refuse)
     assert (refusal.cells, refusal.reason, refusal.elsewhere) == ((cell("000"),), "another owner", (4,))
-    assert broker.state.outlets.used == 0
+    assert broker.boards.outlets.used == 0
     assert broker.publish(0) == []
 
 
@@ -112,7 +112,7 @@ def test_a_gained_region_keeps_its_receivers_and_goes_on_from_the_lake() -> None
     assert stale == []
     assert sent(after, Grant, ANNA) == [Grant(1, (cell("001"),), (PeerId(0),))]
     assert ticks(sent(after, Feed, ANNA)) == [3, 4]
-    assert broker.state.intake.sources == {}
+    assert broker.boards.intake.sources == {}
 
 
 def test_a_region_gained_inside_a_cell_that_is_being_fetched_whole_replaces_it() -> None:
@@ -124,4 +124,4 @@ def test_a_region_gained_inside_a_cell_that_is_being_fetched_whole_replaces_it()
     effects = broker.assign({"000": 0, "010": 0, "011": 1}, epoch=2)
 
     assert [r.cells for r in sent(effects, Refuse, ANNA)] == [(cell("01"),)]
-    assert broker.state.outlets.supplies[0].keys() == {cell("000"), cell("010")}
+    assert broker.boards.outlets.supplies[0].keys() == {cell("000"), cell("010")}

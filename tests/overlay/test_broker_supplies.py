@@ -16,8 +16,8 @@ def test_a_supply_goes_with_its_last_entry() -> None:
 
     assert sent(first, Leave) == []
     assert sent(last, Leave, 1) == [Leave(generation, (cell("001"),))]
-    assert broker.state.outlets.supplies[0].keys() == {cell("000")}
-    assert broker.state.intake.sources == {}
+    assert broker.boards.outlets.supplies[0].keys() == {cell("000")}
+    assert broker.boards.intake.sources == {}
 
 
 def test_receivers_of_a_relay_share_one_stream() -> None:
@@ -99,7 +99,7 @@ def test_if_nobody_feeds_a_supply_its_receivers_are_refused_with_the_reason() ->
     effects = broker.say(1, Found(PeerId(0), 0, 0, ((cell("001"), None),), ()))
 
     assert [r.reason for r in sent(effects, Refuse, ANNA)] == ["no provider: nobody within reach has it"]
-    assert broker.state.outlets.supplies[0].keys() == {cell("000")}
+    assert broker.boards.outlets.supplies[0].keys() == {cell("000")}
 
 
 def test_a_cell_that_is_here_in_parts_is_refused_with_the_parts() -> None:
@@ -126,7 +126,7 @@ def test_a_cell_with_a_border_through_it_is_cut_where_the_owners_meet() -> None:
 
     assert [(r.reason, r.parts) for r in sent(effects, Refuse, ANNA)] == [("cut", (cell("010"), cell("011")))]
     assert [(r.reason, r.parts) for r in sent(effects, Refuse, 3)] == [("several owners", ())]
-    assert broker.state.outlets.supplies.get(0, {}) == {}
+    assert broker.boards.outlets.supplies.get(0, {}) == {}
 
 
 def test_receivers_beside_the_border_keep_their_places() -> None:
@@ -143,7 +143,7 @@ def test_receivers_beside_the_border_keep_their_places() -> None:
 
     assert [r.reason for r in sent(effects, Refuse, ANNA)] == ["cut"]
     assert sent(effects, Refuse, BEN) == sent(effects, Refuse, CARL) == []
-    assert broker.state.outlets.supplies[0].keys() == {cell("010"), cell("011")}
+    assert broker.boards.outlets.supplies[0].keys() == {cell("010"), cell("011")}
 
 
 def test_a_relay_follows_a_redirect_with_make_before_break() -> None:

@@ -163,7 +163,7 @@ def test_the_ring_is_bounded() -> None:
     for tick in range(100):
         broker.publish(tick)
 
-    supply = broker.state.outlets.supplies[0][cell("000")]
+    supply = broker.boards.outlets.supplies[0][cell("000")]
     assert sorted(supply.ring) == list(range(88, 100))
     effects = broker.want(ANNA, "000", start=50)
     assert [(f.tick, f.until) for f in sent(effects, Feed)][:2] == [(50, 88), (88, 0)]

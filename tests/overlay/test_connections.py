@@ -18,7 +18,7 @@ def test_a_half_open_connection_is_found_by_silence() -> None:
         broker.say(BEN, Alive())
 
     assert closed(broker.log) == [ANNA]
-    assert {e.peer for by in broker.state.outlets.entries.values() for e in by.values()} == {BEN}
+    assert {e.peer for by in broker.boards.outlets.entries.values() for e in by.values()} == {BEN}
     assert len(sent(broker.log, Alive, BEN)) >= 3, "it says itself that it lives"
 
 
@@ -43,7 +43,7 @@ def test_an_idle_connection_is_closed_and_one_in_use_is_not() -> None:
     for _ in range(12):
         broker.wait(4)
         broker.say(ANNA, Alive())
-        if PeerId(BEN) in broker.state.links.up:
+        if PeerId(BEN) in broker.kernel.links.up:
             broker.say(BEN, Alive())
 
     assert closed(broker.log) == [BEN]
@@ -53,7 +53,7 @@ def test_a_word_on_a_connection_that_is_not_there_is_not_heard() -> None:
     broker = LoneBroker()
 
     assert broker.say(ANNA, Want(1, 0, ((cell("000"), 64, 0),), EVERYTHING)) == []
-    assert broker.state.outlets.entries == {}
+    assert broker.boards.outlets.entries == {}
 
 
 # -- of a client

@@ -36,7 +36,7 @@ class Recorded(SmallWorld):
         """What happens, between what is said."""
         self.lines.append(f"\n{self.now:7.3f}  -- {text}")
 
-    def said(self, me: PeerId, peer: PeerId, message: messages.Any) -> None:
+    def said(self, me: PeerId, peer: PeerId, message: messages.Message) -> None:
         if not isinstance(message, messages.Alive | messages.News):
             self.lines.append(f"{self.now:7.3f}  {who(me)} -> {who(peer)}: {words(message)}")
 
@@ -76,7 +76,7 @@ def several(codes: tuple[int, ...]) -> str:
     return ", ".join(map(digits, codes))
 
 
-def words(message: messages.Any) -> str:
+def words(message: messages.Message) -> str:
     match message:
         case messages.Want(generation, _, items, clip, until, via, _):
             starts = dict.fromkeys(start for _, _, start in items)
@@ -173,7 +173,7 @@ def crossed_redirects() -> Recorded:
     world.pass_(1)
     world.publish_ticks()
 
-    assert sum(broker.state.intake.circles for broker in brokers_of(world).values()) == 2
+    assert sum(broker.boards.intake.circles for broker in brokers_of(world).values()) == 2
     assert list(circles(world)) == []
     assert all(world.got_all(client, ALL) for client in clients)
     return world
@@ -225,7 +225,7 @@ def an_eviction() -> Recorded:
     world.pass_(1)
     world.publish_ticks()
 
-    assert brokers_of(world)[PeerId(0)].state.counters.evictions == 1
+    assert brokers_of(world)[PeerId(0)].kernel.counters.evictions == 1
     assert [world.heard(client) for client in clients] == [["admitted"]] * 3
     assert all(world.got_all(client, ALL) for client in clients[:2])
     return world

@@ -29,6 +29,7 @@ from sensorgrid.index.codes import contains
 from sensorgrid.model.ids import PeerId, QueryId
 from sensorgrid.model.query import Query
 from sensorgrid.overlay.events import Batch, Effect, Woke
+from sensorgrid.overlay.mechanisms.replication import Replication
 from sensorgrid.overlay.mechanisms.trees import Trees
 from sensorgrid.overlay.messages import (
     NO_ROOM,
@@ -84,10 +85,10 @@ def test_a_supply_is_cut_and_its_receivers_are_told_as_the_broker_was_but_to_its
 
     effects = redirect(broker, generation)
 
-    assert broker.state.outlets.supplies[0].keys() == {cell("000"), cell(LOW), cell(HIGH)}
+    assert broker.boards.outlets.supplies[0].keys() == {cell("000"), cell(LOW), cell(HIGH)}
     assert sent(effects, Redirect, ANNA) == [Redirect(1, ((cell(WHOLE), cell(LOW)),), PeerId(0))]
-    assert set(broker.state.outlets.entries[ANNA]) == {(1, cell(LOW)), (1, cell(HIGH))}
-    assert broker.state.outlets.used == points(cell(WHOLE), EVERYTHING)
+    assert set(broker.boards.outlets.entries[ANNA]) == {(1, cell(LOW)), (1, cell(HIGH))}
+    assert broker.boards.outlets.used == points(cell(WHOLE), EVERYTHING)
 
 
 def test_only_the_part_that_was_named_is_taken_from_elsewhere() -> None:
@@ -162,7 +163,7 @@ def test_a_part_deep_inside_leaves_one_supply_for_each_of_the_rest() -> None:
 
     redirect(broker, generation, part=LOW + "01")
 
-    assert set(broker.state.outlets.entries[ANNA]) == {
+    assert set(broker.boards.outlets.entries[ANNA]) == {
         (1, cell(digits)) for digits in (LOW + "01", LOW + "00", LOW + "1", HIGH)
     }
 
@@ -176,7 +177,7 @@ def test_a_part_that_nobody_wants_is_left() -> None:
     effects = redirect(broker, generation)
 
     assert sent(effects, Leave, 1) == [Leave(generation, (cell(HIGH),))]
-    assert broker.state.outlets.supplies[0].keys() == {cell("000"), cell(LOW)}
+    assert broker.boards.outlets.supplies[0].keys() == {cell("000"), cell(LOW)}
 
 
 def test_a_redirected_part_that_nobody_wants_is_left_at_both() -> None:
@@ -189,7 +190,7 @@ def test_a_redirected_part_that_nobody_wants_is_left_at_both() -> None:
 
     assert sent(effects, Leave, 1) == [Leave(generation, (cell(LOW),))]
     assert len(sent(effects, Leave, 5)) == len(sent(effects, Want, 5))
-    assert broker.state.intake.sources.keys() == {1}
+    assert broker.boards.intake.sources.keys() == {1}
     assert fed(broker.log, BEN) == {HIGH: [2]}
 
 
@@ -203,8 +204,8 @@ def test_a_client_without_a_point_in_a_part_is_not_fed_from_it() -> None:
 
     effects = redirect(broker, want.generation)
 
-    assert set(broker.state.outlets.entries[ANNA]) == {(1, cell(HIGH))}
-    assert broker.state.outlets.supplies[0].keys() == {cell("000"), cell(HIGH)}
+    assert set(broker.boards.outlets.entries[ANNA]) == {(1, cell(HIGH))}
+    assert broker.boards.outlets.supplies[0].keys() == {cell("000"), cell(HIGH)}
     assert len(sent(effects, Redirect, ANNA)) == 1
 
 
@@ -281,8 +282,8 @@ def test_the_provider_who_cut_and_ends_it_all_is_replaced_for_every_part() -> No
     effects = broker.down(1)
 
     assert [g.path for g in sent(effects, Grant, ANNA)] == [None]
-    assert broker.state.intake.sources == {}
-    assert {c for _, c in broker.state.outlets.entries[ANNA]} == {cell(LOW), cell(HIGH)}
+    assert broker.boards.intake.sources == {}
+    assert {c for _, c in broker.boards.outlets.entries[ANNA]} == {cell(LOW), cell(HIGH)}
 
 
 def test_what_a_relay_was_handed_back_for_waits_no_longer_than_before() -> None:
@@ -328,7 +329,7 @@ def test_a_cut_that_is_none_changes_nothing() -> None:
     effects += redirect(broker, generation, peer=5)
 
     assert effects == []
-    assert set(broker.state.outlets.entries[ANNA]) == {(1, cell(WHOLE))}
+    assert set(broker.boards.outlets.entries[ANNA]) == {(1, cell(WHOLE))}
 
 
 # -- those who were not granted yet
@@ -430,12 +431,14 @@ def test_cutting_an_entry_keeps_what_is_owed() -> None:
 def cut_at(world: SmallWorld, broker: int, receiver: int, digits: str, part: str, to: int) -> bool:
     """A broker sends part of what a broker takes from it elsewhere, as a relay strategy would; whether it has it."""
     me = brokers_of(world)[PeerId(broker)]
-    known = me.state.outlets.entries.get(PeerId(receiver), {}).values()
+    known = me.boards.outlets.entries.get(PeerId(receiver), {}).values()
     found = [e for e in known if e.cell == cell(digits) and e.of_broker and e.sits]
     if not found:
         return False
     why = Proposal(0, cell(part), PeerId(to))
-    me.replication._departures.send([(found[0], cell(part))], PeerId(to), why)
+    replication = me.mechanism(Replication)
+    assert replication is not None
+    replication._departures.send([(found[0], cell(part))], PeerId(to), why)
     world.feed(PeerId(broker), Woke())
     return True
 
@@ -529,7 +532,7 @@ def test_whatever_is_cut_whenever_every_client_gets_its_points_once(seed: int) -
         streams = [
             (peer, e.peer, bin(e.cell)[3:])
             for peer, broker in brokers.items()
-            for by in broker.state.outlets.entries.values()
+            for by in broker.boards.outlets.entries.values()
             for e in by.values()
             if e.of_broker and e.sits and e.cell.bit_length() < 8
         ]

@@ -11,6 +11,7 @@ from sensorgrid.model.ids import PeerId
 from sensorgrid.overlay.departures import Departures
 from sensorgrid.overlay.events import Effect, Woke
 from sensorgrid.overlay.mechanisms.relaying import DECLINED_S, Relaying
+from sensorgrid.overlay.mechanisms.streams import Streams
 from sensorgrid.overlay.messages import Feed, Grant, Leave, Redirect, Want
 from sensorgrid.overlay.outlets import Entry
 from sensorgrid.overlay.policies.relays import Relays
@@ -27,11 +28,13 @@ class Sender(LoneBroker):
         for receiver in receivers:
             self.want(receiver, WHOLE)
         self.failed: list[str] = []
-        self.departures: Departures[str] = Departures(self.state, lambda why, _: self.failed.append(why))
+        self.departures: Departures[str] = Departures(
+            self.kernel, self.mechanism(Streams).service, lambda why, _: self.failed.append(why)
+        )
 
     def entry(self, peer: int, digits: str = WHOLE) -> Entry:
         """What a receiver has."""
-        found: Entry = self.state.outlets.entries[peer][1, cell(digits)]
+        found: Entry = self.boards.outlets.entries[peer][1, cell(digits)]
         return found
 
     def send(self, *chosen: tuple[int, str], to: int = 5, why: str = "because") -> list[Effect]:
@@ -42,7 +45,7 @@ class Sender(LoneBroker):
     def pass_(self, seconds: float) -> None:
         """Time passes, for those on their way too."""
         self.wait(seconds)
-        self.state.now = self.now
+        self.kernel.now = self.now
         self.departures.woke()
 
 
@@ -69,7 +72,7 @@ def test_while_they_are_on_their_way_they_count_as_leaving() -> None:
 
     broker.send((ANNA, WHOLE))
 
-    assert broker.state.outlets.leaving == REGION
+    assert broker.boards.outlets.leaving == REGION
     assert (broker.entry(ANNA).going, broker.entry(BEN).going) == (5, None)
     assert not broker.entry(ANNA).sits
 
@@ -88,7 +91,7 @@ def test_who_does_not_leave_in_time_stays_and_whoever_sent_it_is_told_once() -> 
     assert (early, due) == ([], 5.0)
     assert broker.failed == ["because"]
     assert broker.entry(ANNA).sits
-    assert broker.state.outlets.leaving == 0
+    assert broker.boards.outlets.leaving == 0
     assert broker.departures.next_wakeup() is None
 
 
@@ -162,7 +165,7 @@ def test_a_part_is_cut_out_and_only_it_goes() -> None:
 
     assert sent(effects, Redirect, ANNA) == [Redirect(1, ((cell(WHOLE), cell(LOW)),), PeerId(5))]
     assert (broker.entry(ANNA, LOW).going, broker.entry(ANNA, HIGH).going) == (5, None)
-    assert broker.state.outlets.leaving == REGION + points(cell(LOW))
+    assert broker.boards.outlets.leaving == REGION + points(cell(LOW))
 
 
 def test_the_rest_of_a_cut_stream_goes_on_under_its_own_name() -> None:
@@ -186,7 +189,7 @@ def test_a_part_that_stays_is_a_stream_like_any_other() -> None:
 
     assert broker.failed == ["because"]
     assert broker.entry(ANNA, LOW).sits
-    assert broker.state.outlets.leaving == 0
+    assert broker.boards.outlets.leaving == 0
 
 
 # -- relays: brokers that are sent over another one
@@ -201,7 +204,7 @@ def feeder(delta: int = 0, strategy: str = "CTP", **more: Any) -> Surveyor:
     relays = Relays(strategy, k=1, delta=delta, review_s=1.0, measure_s=30.0)
     broker = Surveyor(NEAR, relays, VIEWS, **more)
     broker.wait(0.5)
-    assert broker.state.near == (3,)
+    assert broker.boards.distances.near == (3,)
     return broker
 
 
@@ -225,7 +228,7 @@ def test_streams_of_the_same_cell_over_the_same_relay_become_one() -> None:
 
     assert redirects(early) == {}
     assert redirects(effects) == {1: (WHOLE, WHOLE, 3), 2: (WHOLE, WHOLE, 3)}
-    assert broker.state.counters.delegations == 1
+    assert broker.kernel.counters.delegations == 1
 
 
 def test_a_stream_that_meets_nobody_is_not_relayed() -> None:
@@ -312,7 +315,7 @@ def test_if_the_relay_goes_down_its_receivers_stay_and_go_on() -> None:
     broker.publish(0)
 
     (relaying,) = [m for m in broker.actor.mechanisms if isinstance(m, Relaying)]
-    assert broker.state.outlets.leaving == 0
+    assert broker.boards.outlets.leaving == 0
     assert {key[2:] for key in relaying._declined} == {(1, 3), (2, 3)}
     assert len(sent(broker.log, Feed, 1)) == len(sent(broker.log, Feed, 2)) == 1
 
@@ -344,7 +347,7 @@ def test_who_has_left_is_forgotten() -> None:
 
     (relaying,) = [m for m in broker.actor.mechanisms if isinstance(m, Relaying)]
     assert relaying._declined == {}
-    assert broker.state.outlets.leaving == 0
+    assert broker.boards.outlets.leaving == 0
 
 
 def test_a_network_that_has_changed_is_looked_at_again() -> None:

@@ -3,6 +3,7 @@
 from hands import ANNA, BEN, CARL, EVERYTHING, REGION, LoneBroker, cell, points, sent
 from sensorgrid.model.ids import PeerId
 from sensorgrid.overlay.invariants import broken
+from sensorgrid.overlay.mechanisms.routing import Routing
 from sensorgrid.overlay.messages import Answer, Feed, Find, Grant, Moving, Offer, Refuse, Want
 from sensorgrid.overlay.policies.ours import Ours
 
@@ -33,7 +34,7 @@ def test_a_gap_of_a_billion_ticks_is_one_message_and_the_stream_goes_on() -> Non
 
     assert [(f.tick, f.until) for f in sent(gap, Feed, ANNA)] == [(0, 10**9)]
     assert [f.tick for f in sent(after, Feed, ANNA)] == [10**9, 10**9 + 1]
-    assert broken(broker.state) == []
+    assert broken(broker.boards) == []
 
 
 def test_cells_of_one_generation_that_overlap_are_refused() -> None:
@@ -53,15 +54,19 @@ def test_cells_of_one_generation_that_overlap_are_refused() -> None:
 def test_an_attribute_that_the_grid_has_not_leaves_no_trace() -> None:
     broker = LoneBroker()
     broker.up(ANNA)
-    before = len(broker.state.outlets.supplies)
+    before = len(broker.boards.outlets.supplies)
 
     for attribute in range(5, 50):
         broker.say(ANNA, Want(attribute, attribute, ((cell("000"), REGION, 0),), EVERYTHING))
 
-    assert (len(broker.state.outlets.supplies), broker.state.waiting, broker.state.lookups) == (
+    assert (
+        len(broker.boards.outlets.supplies),
+        broker.boards.requests,
+        len(broker.mechanism(Routing).lookups),
+    ) == (
         before,
         {},
-        [],
+        0,
     )
 
 
@@ -83,11 +88,11 @@ def test_a_clients_word_makes_nobody_a_provider() -> None:
 def test_clients_cannot_reserve_budget() -> None:
     broker = LoneBroker()
     broker.up(ANNA)
-    free = broker.state.outlets.free
+    free = broker.boards.outlets.free
 
     effects = broker.say(ANNA, Offer(1, 0, cell("001"), 10**9))
 
-    assert (effects, broker.state.outlets.free) == ([], free)
+    assert (effects, broker.boards.outlets.free) == ([], free)
 
 
 def test_room_that_a_promise_gives_back_goes_to_those_who_wait() -> None:
@@ -148,5 +153,5 @@ def test_a_connection_on_which_a_request_waits_is_not_closed_as_idle() -> None:
 
     broker.wait(20)
 
-    assert ANNA in broker.state.links.up
-    assert [key[0] for key in broker.state.waiting] == [ANNA]
+    assert ANNA in broker.kernel.links.up
+    assert [key[0] for key in broker.boards.requests] == [ANNA]

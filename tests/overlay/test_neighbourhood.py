@@ -6,7 +6,7 @@ from distances import Surveyor, pinged
 from hands import ANNA, LoneBroker, dialled, sent
 from sensorgrid.model.ids import PeerId
 from sensorgrid.overlay.events import Assigned, Routed
-from sensorgrid.overlay.mechanisms.neighbourhood import FIRST_MAX, KNOWN_MAX, TURNS
+from sensorgrid.overlay.mechanisms.neighbourhood import FIRST_MAX, KNOWN_MAX, TURNS, Neighbourhood
 from sensorgrid.overlay.messages import Ping, Pong, Shifted
 from sensorgrid.overlay.policies.relays import Relays
 
@@ -23,7 +23,10 @@ def surveyor(far: dict[int, float] = FAR, k: int = 2, **more: object) -> Surveyo
 
 def view_of(broker: Surveyor, peer: int) -> dict[int, tuple[float, int | None]]:
     """What a peer sees, as the broker has heard."""
-    return {other: (seen.delay_s, seen.hops) for other, seen in broker.state.views[PeerId(peer)].items()}
+    return {
+        other: (seen.delay_s, seen.hops)
+        for other, seen in broker.boards.distances.views[PeerId(peer)].items()
+    }
 
 
 # -- measuring
@@ -58,12 +61,12 @@ def test_the_time_to_open_a_connection_is_no_distance() -> None:
     (first,) = sent(broker.up(1), Ping, 1)
     broker.now = 0.6
     (second,) = sent(broker.say(1, Pong(first.at, ())), Ping, 1)
-    early = dict(broker.state.delays)
+    early = dict(broker.boards.distances.delays)
     broker.now = 0.7
     broker.say(1, Pong(second.at, ()))
 
     assert early == {}
-    assert broker.state.delays[1].delay_s == pytest.approx(0.05)
+    assert broker.boards.distances.delays[1].delay_s == pytest.approx(0.05)
 
 
 def test_a_later_assignment_measures_only_who_is_new() -> None:
@@ -78,11 +81,11 @@ def test_so_many_are_measured_for_the_first_time_in_one_period() -> None:
     many = dict.fromkeys(range(1, FIRST_MAX + 20), 0.01)
 
     broker = surveyor(many)
-    first = len(broker.state.delays)
+    first = len(broker.boards.distances.delays)
     broker.period()
     broker.wait(1)
 
-    assert (first, len(broker.state.delays)) == (FIRST_MAX, FIRST_MAX + 19)
+    assert (first, len(broker.boards.distances.delays)) == (FIRST_MAX, FIRST_MAX + 19)
 
 
 # -- the neighbourhood
@@ -91,13 +94,13 @@ def test_so_many_are_measured_for_the_first_time_in_one_period() -> None:
 def test_the_nearest_are_the_neighbourhood_the_nearest_first() -> None:
     broker = surveyor({1: 0.03, 2: 0.01, 3: 0.02, 4: 0.04}, k=3)
 
-    assert broker.state.near == (2, 3, 1)
+    assert broker.boards.distances.near == (2, 3, 1)
 
 
 def test_of_equally_near_ones_the_smaller_numbers_are() -> None:
     broker = surveyor({5: 0.01, 3: 0.01, 4: 0.01}, k=2)
 
-    assert broker.state.near == (3, 4)
+    assert broker.boards.distances.near == (3, 4)
 
 
 def test_who_has_come_nearer_is_a_neighbour_soon() -> None:
@@ -109,7 +112,7 @@ def test_who_has_come_nearer_is_a_neighbour_soon() -> None:
         broker.period()
     broker.wait(1)
 
-    assert broker.state.near == (3, 1)
+    assert broker.boards.distances.near == (3, 1)
 
 
 def test_neighbours_are_measured_every_period_and_the_others_in_turn() -> None:
@@ -164,7 +167,7 @@ def test_small_changes_are_smoothed() -> None:
 def test_a_doubled_delay_is_asked_for_twice_and_then_believed_at_once() -> None:
     broker = surveyor({1: 0.100})
     broker.far[1] = 0.200
-    before = broker.state.sights
+    before = broker.boards.distances.sights
 
     effects = broker.period() + broker.wait(0.3)
     doubtful = broker.delay(1)
@@ -173,20 +176,20 @@ def test_a_doubled_delay_is_asked_for_twice_and_then_believed_at_once() -> None:
     assert len(sent(effects, Ping, 1)) == 2
     assert doubtful == pytest.approx(0.100)
     assert broker.delay(1) == pytest.approx(0.200)
-    assert broker.state.sights > before
+    assert broker.boards.distances.sights > before
 
 
 def test_a_delay_that_drifts_is_noticed_when_it_has_drifted_far() -> None:
     """No measurement differs much from the one before."""
     broker = surveyor({1: 0.100})
-    before = broker.state.sights
+    before = broker.boards.distances.sights
 
     sights = []
     for _ in range(20):
         broker.far[1] *= 1.08
         broker.period()
         broker.wait(1)
-        sights.append(broker.state.sights - before)
+        sights.append(broker.boards.distances.sights - before)
 
     assert sights[2] == 0
     assert 2 <= sights[-1] <= 4, "once for each half more"
@@ -194,14 +197,14 @@ def test_a_delay_that_drifts_is_noticed_when_it_has_drifted_far() -> None:
 
 def test_a_view_that_drifts_is_noticed_when_it_has_drifted_far() -> None:
     broker = surveyor(views={1: {2: 0.100}})
-    before = broker.state.sights
+    before = broker.boards.distances.sights
 
     for _ in range(10):
         broker.views[1][2] *= 1.2
         broker.period()
         broker.wait(1)
 
-    assert 3 <= broker.state.sights - before <= 5
+    assert 3 <= broker.boards.distances.sights - before <= 5
 
 
 def test_a_halved_delay_is_believed_as_fast() -> None:
@@ -245,12 +248,12 @@ def test_who_does_not_answer_until_the_next_period_is_gone() -> None:
 
     broker.period()
     broker.wait(PERIOD - 1)
-    waiting = broker.state.near
+    waiting = broker.boards.distances.near
     broker.period()
 
     assert waiting == (1, 2)
-    assert (broker.delay(1), broker.state.near) == (None, (2, 3))
-    assert 1 not in broker.state.views
+    assert (broker.delay(1), broker.boards.distances.near) == (None, (2, 3))
+    assert 1 not in broker.boards.distances.views
 
 
 def test_who_answers_again_is_back() -> None:
@@ -266,7 +269,7 @@ def test_who_answers_again_is_back() -> None:
 
     assert gone is None
     assert broker.delay(1) == pytest.approx(0.010)
-    assert broker.state.near == (1, 2)
+    assert broker.boards.distances.near == (1, 2)
 
 
 def test_an_answer_that_comes_after_the_period_measures_nothing() -> None:
@@ -294,7 +297,7 @@ def test_of_a_connection_that_closes_over_a_question_the_question_is_asked_once_
     broker.wait(1)
 
     assert broker.delay(1) == pytest.approx(0.010)
-    assert broker.state.delays[PeerId(1)].at > broker.now - 1
+    assert broker.boards.distances.delays[PeerId(1)].at > broker.now - 1
 
 
 def test_a_connection_that_closes_over_a_question_twice_is_believed_at_once() -> None:
@@ -305,7 +308,7 @@ def test_a_connection_that_closes_over_a_question_twice_is_believed_at_once() ->
     broker.down(1)
     broker.down(1)
 
-    assert (broker.delay(1), broker.state.near) == (None, (2, 3))
+    assert (broker.delay(1), broker.boards.distances.near) == (None, (2, 3))
 
 
 def test_a_broken_connection_without_a_question_says_nothing() -> None:
@@ -313,7 +316,7 @@ def test_a_broken_connection_without_a_question_says_nothing() -> None:
 
     broker.down(1)
 
-    assert (broker.delay(1), broker.state.near) == (0.010, (1, 2))
+    assert (broker.delay(1), broker.boards.distances.near) == (0.010, (1, 2))
 
 
 # -- what others see
@@ -324,10 +327,16 @@ def test_a_broker_sees_the_network_from_its_neighbours() -> None:
     broker = surveyor(views={1: {2: 0.015, 3: 0.025}}, links={(1, 2): 4})
 
     assert view_of(broker, 1) == {2: (0.015, 4), 3: (0.025, None)}
-    assert broker.state.delay_between(1, 2) == 0.015
-    assert broker.state.delay_between(2, 1) == 0.015, "the other way round, if nothing better is known"
-    assert broker.state.delay_between(2, 3) == float("inf")
-    assert broker.state.delay_between(0, 3) == broker.state.delay_between(3, 0) == pytest.approx(0.030)
+    assert broker.boards.distances.delay_between(1, 2) == 0.015
+    assert broker.boards.distances.delay_between(2, 1) == 0.015, (
+        "the other way round, if nothing better is known"
+    )
+    assert broker.boards.distances.delay_between(2, 3) == float("inf")
+    assert (
+        broker.boards.distances.delay_between(0, 3)
+        == broker.boards.distances.delay_between(3, 0)
+        == pytest.approx(0.030)
+    )
 
 
 def test_the_latest_view_replaces_the_one_before() -> None:
@@ -354,13 +363,13 @@ def test_nonsense_in_a_view_is_left_out() -> None:
     broker = surveyor(views={1: {ANNA: 0.1, 2: -0.5, 3: float("nan"), 7: 0.002}})
 
     assert view_of(broker, 1) == {7: (0.002, None)}
-    assert ANNA not in broker.actor.neighbourhood.known  # type: ignore[union-attr]
+    assert ANNA not in broker.mechanism(Neighbourhood).known
 
 
 def test_only_so_many_are_remembered() -> None:
     broker = surveyor(views={1: dict.fromkeys(range(10, KNOWN_MAX + 100), 0.1)})
 
-    assert len(broker.actor.neighbourhood.known) == KNOWN_MAX  # type: ignore[union-attr]
+    assert len(broker.mechanism(Neighbourhood).known) == KNOWN_MAX
 
 
 # -- others measure
@@ -403,19 +412,19 @@ def test_a_client_is_not_answered() -> None:
     effects = broker.say(ANNA, Ping(1.0)) + broker.say(ANNA, Pong(0.0, ((PeerId(8), 0.1, None, 0.0),)))
 
     assert effects == []
-    assert {ANNA, 8}.isdisjoint(broker.actor.neighbourhood.known)  # type: ignore[union-attr]
+    assert {ANNA, 8}.isdisjoint(broker.mechanism(Neighbourhood).known)
 
 
 def test_of_two_that_measured_each_other_the_newer_counts() -> None:
     broker = surveyor(views={1: {2: 0.015}, 2: {1: 0.025}})
-    between = [broker.state.delay_between(PeerId(a), PeerId(b)) for a, b in ((1, 2), (2, 1))]
+    between = [broker.boards.distances.delay_between(PeerId(a), PeerId(b)) for a, b in ((1, 2), (2, 1))]
 
     broker.now += 1
     broker.say(2, Shifted(((PeerId(1), 0.3, None),)))
-    second = [broker.state.delay_between(PeerId(a), PeerId(b)) for a, b in ((1, 2), (2, 1))]
+    second = [broker.boards.distances.delay_between(PeerId(a), PeerId(b)) for a, b in ((1, 2), (2, 1))]
     broker.now += 1
     broker.say(1, Shifted(((PeerId(2), 0.2, None),)))
-    third = [broker.state.delay_between(PeerId(a), PeerId(b)) for a, b in ((1, 2), (2, 1))]
+    third = [broker.boards.distances.delay_between(PeerId(a), PeerId(b)) for a, b in ((1, 2), (2, 1))]
 
     assert between == [0.025, 0.025], "what 2 said came last, and is as old"
     assert second == [0.3, 0.3]
@@ -424,24 +433,24 @@ def test_of_two_that_measured_each_other_the_newer_counts() -> None:
 
 def test_who_sees_something_else_may_say_so_unasked() -> None:
     broker = surveyor(views={1: {2: 0.015, 3: 0.025}})
-    before = broker.state.sights
+    before = broker.boards.distances.sights
 
     broker.say(1, Shifted(((PeerId(2), 0.3, 7), (PeerId(3), None, None), (PeerId(9), 0.1, None))))
 
     assert view_of(broker, 1) == {2: (0.3, 7), 9: (0.1, None)}
-    assert broker.state.sights == before + 1
-    assert 9 in broker.actor.neighbourhood.known  # type: ignore[union-attr]
+    assert broker.boards.distances.sights == before + 1
+    assert 9 in broker.mechanism(Neighbourhood).known
 
 
 def test_a_shift_that_is_none_is_no_news() -> None:
     broker = Surveyor(FAR, Relays("TREE", measure_s=PERIOD), {1: {2: 0.015}})
     broker.wait(2)
-    before = broker.state.sights
+    before = broker.boards.distances.sights
 
     broker.say(1, Shifted(((PeerId(2), 0.0151, None), (PeerId(3), None, None), (PeerId(3), -1.0, None))))
 
-    assert broker.state.sights == before
-    assert broker.state.shifts == {}
+    assert broker.boards.distances.sights == before
+    assert not broker.mechanism(Neighbourhood).shifts
 
 
 # -- forged
@@ -450,11 +459,11 @@ def test_a_shift_that_is_none_is_no_news() -> None:
 def test_a_shift_of_somebody_whose_view_was_never_asked_for_changes_nothing() -> None:
     broker = surveyor()
     broker.up(9)
-    before = (dict(broker.state.views), broker.state.sights)
+    before = (dict(broker.boards.distances.views), broker.boards.distances.sights)
 
     broker.say(9, Shifted(((PeerId(1), 0.3, None),)))
 
-    assert (broker.state.views, broker.state.sights) == before
+    assert (broker.boards.distances.views, broker.boards.distances.sights) == before
 
 
 def test_a_shift_makes_no_sense_with_clients_and_times_before_the_question() -> None:
@@ -471,17 +480,25 @@ def test_no_more_is_remembered_of_a_view_than_of_brokers() -> None:
     for start in range(10, 3 * KNOWN_MAX, 1000):
         broker.say(1, Shifted(tuple((PeerId(n), 0.1, None) for n in range(start, start + 1000))))
 
-    assert len(broker.state.views[PeerId(1)]) == KNOWN_MAX
+    assert len(broker.boards.distances.views[PeerId(1)]) == KNOWN_MAX
 
 
 def test_an_answer_that_nobody_asked_for_changes_nothing() -> None:
     broker = surveyor()
-    before = (dict(broker.state.delays), dict(broker.state.views), broker.state.sights)
+    before = (
+        dict(broker.boards.distances.delays),
+        dict(broker.boards.distances.views),
+        broker.boards.distances.sights,
+    )
 
     broker.say(1, Pong(broker.now, ((PeerId(8), 0.1, None, 0.0),)))
     broker.say(2, Pong(0.0, ((PeerId(8), 0.1, None, 0.0),)))
 
-    assert (broker.state.delays, broker.state.views, broker.state.sights) == before
+    assert (
+        broker.boards.distances.delays,
+        broker.boards.distances.views,
+        broker.boards.distances.sights,
+    ) == before
 
 
 def test_an_answer_to_another_question_changes_nothing_and_the_right_one_still_counts() -> None:
@@ -489,11 +506,11 @@ def test_an_answer_to_another_question_changes_nothing_and_the_right_one_still_c
     broker.period()
 
     broker.now += 0.005
-    before = broker.state.delays[1]
+    before = broker.boards.distances.delays[1]
     broker.say(1, Pong(broker.now - 0.022, ()))
-    forged = broker.state.delays[1]
+    forged = broker.boards.distances.delays[1]
     broker.now -= 0.005
     broker.wait(1)
 
     assert forged == before
-    assert broker.state.delays[1].at == pytest.approx(broker.now - 1 + 0.020)
+    assert broker.boards.distances.delays[1].at == pytest.approx(broker.now - 1 + 0.020)

@@ -229,7 +229,7 @@ def test_who_takes_it_from_somebody_unknown_is_steered_to_somebody_known() -> No
         join(broker, 1, 0)
         effects += join(broker, 2, 4) + broker.wait(20)
 
-    assert PeerId(4) not in broker.state.delays
+    assert PeerId(4) not in broker.boards.distances.delays
     assert sent(effects, Steer, 2)[0].items == ((0, CELL, PeerId(1), PeerId(1)),)
 
 
@@ -521,7 +521,7 @@ def test_a_path_without_a_broker_is_no_path() -> None:
 
     broker.say(1, Grant(generation, (cell("001"),), ()))
 
-    assert broker.state.outlets.supplies[0][cell("001")].path == (1, 0)
+    assert broker.boards.outlets.supplies[0][cell("001")].path == (1, 0)
 
 
 def test_an_owner_hears_of_a_changed_delay_at_once() -> None:

@@ -16,7 +16,7 @@ from sensorgrid.model.query import Query
 from sensorgrid.overlay.broker import Broker
 from sensorgrid.overlay.events import Received, Send
 from sensorgrid.overlay.geography import box_of
-from sensorgrid.overlay.mechanisms.replication import Move
+from sensorgrid.overlay.mechanisms.replication import Move, Replication
 from sensorgrid.overlay.messages import Answer, Find, Found, Moving, Redirect, Want
 from sensorgrid.overlay.policies.interface import Never, Policy, Proposal, View
 from sensorgrid.overlay.policies.ours import Ours
@@ -84,7 +84,7 @@ class Paperworld(World):
         return [
             (peer, cell, supply.path or ())
             for peer, broker in self.brokers.items()
-            for cell, supply in broker.state.outlets.supplies.get(0, {}).items()
+            for cell, supply in broker.boards.outlets.supplies.get(0, {}).items()
             if not supply.owned
         ]
 
@@ -105,7 +105,7 @@ class Paperworld(World):
                     if piece.feed is not None:
                         fed[piece.feed.peer] += piece.points
         owed = {
-            peer: sum(e.size for by in broker.state.outlets.entries.values() for e in by.values() if e.clip)
+            peer: sum(e.size for by in broker.boards.outlets.entries.values() for e in by.values() if e.clip)
             for peer, broker in self.brokers.items()
         }
         return fed, owed
@@ -133,8 +133,8 @@ def test_3_3_no_broker_exceeds_its_bandwidth_and_nobody_who_was_admitted_loses_h
 
     assert admitted < 900
     for broker in world.brokers.values():
-        entries = [e for by in broker.state.outlets.entries.values() for e in by.values()]
-        assert sum(e.size for e in entries) <= broker.state.outlets.budget
+        entries = [e for by in broker.boards.outlets.entries.values() for e in by.values()]
+        assert sum(e.size for e in entries) <= broker.boards.outlets.budget
     assert world.suspended() == 0
     world.run(world.now + 1)
     fed, owed = world.fed_and_owed()
@@ -151,7 +151,7 @@ def test_4_4_a_hot_region_is_replicated_on_neighbours() -> None:
 
     assert first
     assert all(cell >> (cell.bit_length() - 5) == 16 + hot for _, cell in first)
-    assert {peer for peer, _ in first} <= set(world.brokers[hot].state.neighbours[0])
+    assert {peer for peer, _ in first} <= set(world.brokers[hot].boards.regions.neighbours[0])
 
 
 def test_4_4_1_every_replicated_region_was_overloaded_and_the_query_was_then_served() -> None:
@@ -199,7 +199,7 @@ def test_4_3_a_replica_answers_a_query_before_it_reaches_the_origin() -> None:
         for peer, cell, path in world.replicas()
         for ask in [coarse(cell)]
         if len(path) == 2
-        and world.brokers[peer].state.outlets.free > WORLD >> 12
+        and world.brokers[peer].boards.outlets.free > WORLD >> 12
         and all(cell in prefixes(part.code) for part in decompose(ask, GRID, 8).cells)
     )
 
@@ -232,8 +232,8 @@ def test_4_4_3_the_removal_of_everything_in_any_order_leaves_the_initial_state(
     assert world.replicas() == []
     assert list(leftovers(world)) == []
     for broker in world.brokers.values():
-        assert broker.state.outlets.free == broker.state.outlets.budget
-        assert list(broker.state.outlets.supplies[0]) == [16 + broker.me]
+        assert broker.boards.outlets.free == broker.boards.outlets.budget
+        assert list(broker.boards.outlets.supplies[0]) == [16 + broker.me]
 
 
 def test_4_4_3_a_relay_with_a_single_query_left_is_dissolved_even_if_its_provider_is_full() -> None:
@@ -241,8 +241,8 @@ def test_4_4_3_a_relay_with_a_single_query_left_is_dissolved_even_if_its_provide
     world = Paperworld(Paper, budget=4)
     world.fill(400)
     relay, cell, path = next(r for r in world.replicas() if len(r[2]) == 2)
-    origin = world.brokers[path[0]].state.outlets
-    mine = world.brokers[relay].state.outlets.supplies[0][cell]
+    origin = world.brokers[path[0]].boards.outlets
+    mine = world.brokers[relay].boards.outlets.supplies[0][cell]
     last = max(mine.entries.values(), key=lambda entry: entry.size)
     stay = {(last.peer, query) for query in sessions_with(world, last.peer, relay, last.generation)}
     for peer, query in world.posed:
@@ -289,7 +289,7 @@ def test_4_5_a_very_small_hot_spot_is_spread_over_all_brokers() -> None:
 
     world.fill(900)
 
-    busy = [b for b in world.brokers.values() if b.state.outlets.used > b.state.outlets.budget / 2]
+    busy = [b for b in world.brokers.values() if b.boards.outlets.used > b.boards.outlets.budget / 2]
     assert len(busy) >= 12
 
 
@@ -299,7 +299,7 @@ def test_ours_makes_few_copies_and_only_of_whole_cells_while_there_is_room() -> 
     for policy in (Paper, lambda: Ours(True), lambda: Ours(False)):
         world = Paperworld(policy, budget=4)
         world.fill(300, "large")
-        name = world.brokers[PeerId(0)].replication.policy.name
+        name = replication_of(world.brokers[PeerId(0)]).policy.name
         streams[name] = sum(WORLD >> (cell.bit_length() - 1) for _, cell, _ in world.replicas())
 
     assert streams["ours"] > 0
@@ -307,20 +307,27 @@ def test_ours_makes_few_copies_and_only_of_whole_cells_while_there_is_room() -> 
     assert 2 * streams["ours-local"] < streams["paper"]
 
 
+def replication_of(broker: Broker) -> Replication:
+    """The mechanism."""
+    found = broker.mechanism(Replication)
+    assert found is not None
+    return found
+
+
 def overloaded(policy: Callable[[], Policy]) -> tuple[Paperworld, Broker, Proposal]:
     """A world with a hot broker, and a move that its policy would make."""
     world = Paperworld(policy, budget=4)
     world.fill(150)
     hot = world.brokers[PeerId(3)]
-    proposal = hot.replication.policy.propose(hot.replication._view(WORLD >> 12))
+    proposal = replication_of(hot).policy.propose(replication_of(hot)._view(WORLD >> 12))
     assert proposal is not None
     return world, hot, proposal
 
 
 def answer(broker: Broker, proposal: Proposal, offered: int, reserved: int) -> list[type]:
     """Let the target of a move answer; what the broker says then."""
-    broker.replication.move = Move(77, proposal, offered, due=1e9)
-    broker.state.links.up.setdefault(proposal.target, 0.0)
+    replication_of(broker).move = Move(77, proposal, offered, due=1e9)
+    broker.kernel.links.up.setdefault(proposal.target, 0.0)
     effects = broker.handle(Received(proposal.target, Answer(77, reserved)), now=1e3)
     return [
         type(e.message) for e in effects if isinstance(e, Send) and isinstance(e.message, Redirect | Moving)
@@ -330,7 +337,7 @@ def answer(broker: Broker, proposal: Proposal, offered: int, reserved: int) -> l
 def test_4_4_2_a_target_that_cannot_serve_the_whole_region_gets_nothing_of_it() -> None:
     """It shall serve the replica without running into an overload situation."""
     _, hot, proposal = overloaded(Paper)
-    load = hot.replication._view(1).loads(0)[proposal.cell].points
+    load = replication_of(hot)._view(1).loads(0)[proposal.cell].points
 
     assert proposal.whole
     assert answer(hot, proposal, load, load - 1) == [Moving]
@@ -343,7 +350,7 @@ def test_what_a_target_answers_is_what_it_has_free() -> None:
 
     answer(hot, proposal, offered=1000, reserved=10)
 
-    assert hot.state.free_of[proposal.target][1] == 10
+    assert hot.boards.hearsay.free_of[proposal.target][1] == 10
 
 
 def test_a_replicas_own_question_is_answered_by_who_feeds_it_a_clients_by_the_replica() -> None:
@@ -352,9 +359,9 @@ def test_a_replicas_own_question_is_answered_by_who_feeds_it_a_clients_by_the_re
     world.fill(400)
     replica, cell, path = next(
         (p, c, path) for p, c, path in world.replicas()
-        if len(path) == 2 and world.brokers[p].state.outlets.free > world.brokers[p].state.outlets.budget / 2
+        if len(path) == 2 and world.brokers[p].boards.outlets.free > world.brokers[p].boards.outlets.budget / 2
     )  # fmt: skip
-    owner, neighbour = world.brokers[path[0]], world.brokers[path[0]].state.peers[0]
+    owner, neighbour = world.brokers[path[0]], world.brokers[path[0]].boards.regions.peers[0]
 
     def found(asker: PeerId) -> list[tuple[int, PeerId | None]]:
         question = Find(asker, 1, 0, (cell,), owner=False, trail=(neighbour,))

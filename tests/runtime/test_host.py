@@ -71,13 +71,13 @@ def test_nothing_is_left_at_the_brokers_after_everybody_has_gone(tmp_path: Path)
 
             def entries() -> int:
                 return sum(
-                    len(e) for h in net.hosts.values() for e in h.broker.state.outlets.entries.values()
+                    len(e) for h in net.hosts.values() for e in h.broker.boards.outlets.entries.values()
                 )
 
             await until(lambda: entries() == 0, "no entry at any broker")
             for host in net.hosts.values():
-                assert broken(host.broker.state) == []
-                supplies = host.broker.state.outlets.supplies.values()
+                assert broken(host.broker.boards) == []
+                supplies = host.broker.boards.outlets.supplies.values()
                 assert all(s.owned for by_cell in supplies for s in by_cell.values())
 
     run(story)
@@ -112,7 +112,7 @@ def test_a_block_that_cannot_be_kept_while_the_lake_is_read_is_not_acknowledged(
         async with Net(network(tmp_path)) as net:
             region = net.network.regions[0]
             host = net.hosts[region.owner]
-            supply = host.broker.state.outlets.supplies[region.attribute][region.cell]
+            supply = host.broker.boards.outlets.supplies[region.attribute][region.cell]
             await until(lambda: supply.path is not None, "the lake to be read")
             answers: list[int] = []
             send = lambda message: answers.append(wire.decode_ack(message).tick)  # noqa: E731

@@ -95,7 +95,7 @@ def test_recorded_events_replayed_into_another_broker_give_the_same_effects(
         twin = Broker(number, plan.grid, plan.settings, POLICIES[policy](), Random(f"broker {number}"))
         for now, event, effects in record:
             assert list(map(plain, twin.handle(event, now))) == effects
-        assert broken(twin.state) == []
+        assert broken(twin.boards) == []
 
 
 # -- one script, two worlds
@@ -203,8 +203,8 @@ def play_in_the_simulator(plan: Network, script: list[Step]) -> tuple[Got, State
 
 def state_of(broker: Broker) -> tuple[list[Any], list[Any]]:
     """Who is fed with what, and where it comes from; not how connections and generations were counted."""
-    assert broken(broker.state) == []
-    outlets = broker.state.outlets
+    assert broken(broker.boards) == []
+    outlets = broker.boards.outlets
     entries = sorted(
         (int(e.peer) if is_broker(e.peer) else -1, e.attribute, e.cell, repr(e.clip), e.next, e.granted)
         for by_key in outlets.entries.values()

@@ -24,7 +24,7 @@ def streams(net: Net) -> dict[tuple[int, int], int]:
     return {
         (peer, receiver): sum(entry.size for entry in entries.values() if entry.granted)
         for peer, host in net.hosts.items()
-        for receiver, entries in host.broker.state.outlets.entries.items()
+        for receiver, entries in host.broker.boards.outlets.entries.items()
         if receiver < BROKERS_MAX
     }
 
@@ -35,7 +35,8 @@ def test_clients_that_stay_get_every_point_once_over_relays(tmp_path: Path, rela
         async with Net(network(tmp_path, brokers=5, policy="never", relays=relays, alive=2)) as net:
             await until(
                 lambda: all(
-                    len(h.broker.state.delays) == 4 or relays == "direct" for h in net.hosts.values()
+                    len(h.broker.boards.distances.delays) == 4 or relays == "direct"
+                    for h in net.hosts.values()
                 ),
                 "all distances",
             )
@@ -85,7 +86,7 @@ def test_recorded_events_replayed_into_another_broker_give_the_same_effects(tmp_
         )
         for now, event, effects in record:
             assert list(map(plain, twin.handle(event, now))) == effects
-        assert broken(twin.state) == []
+        assert broken(twin.boards) == []
 
 
 def test_an_unknown_strategy_is_refused_with_those_that_exist(tmp_path: Path) -> None:

@@ -107,7 +107,7 @@ def test_in_a_tree_a_newcomer_hangs_on_the_nearest(hops: bool) -> None:
     world.tick(8, 1.0)
 
     assert world.between() == {(0, 2): 64, (2, 3): 64, (3, 4): 64}
-    assert sum(b.state.intake.switches for b in brokers_of(world).values()) <= 3
+    assert sum(b.boards.intake.switches for b in brokers_of(world).values()) <= 3
 
 
 def test_a_broker_that_wants_nothing_itself_relays_where_ways_part() -> None:
@@ -171,7 +171,9 @@ def test_while_nothing_happens_nobody_is_taken_for_gone(monkeypatch: pytest.Monk
     monkeypatch.setattr(Neighbourhood, "_gone", lambda self, p: (gone.append(p), forget(self, p)))
 
     def ping(self: Neighbourhood, peer: PeerId, *more: Any, **named: Any) -> None:
-        opened.extend([peer] if peer in self.state.near and peer not in self.state.links.up else [])
+        opened.extend(
+            [peer] if peer in self.boards.distances.near and peer not in self.kernel.links.up else []
+        )
         dial(self, peer, *more, **named)
 
     monkeypatch.setattr(Neighbourhood, "_ping", ping)
@@ -181,7 +183,7 @@ def test_while_nothing_happens_nobody_is_taken_for_gone(monkeypatch: pytest.Monk
 
     assert gone == []
     assert len(opened) < 200, "neighbours stay connected"
-    assert all(len(b.state.delays) == 15 for b in brokers_of(world).values())
+    assert all(len(b.boards.distances.delays) == 15 for b in brokers_of(world).values())
 
 
 @pytest.mark.parametrize("after", range(8, 15))
@@ -308,7 +310,7 @@ def test_the_budget_holds_with_relays_too() -> None:
     clients = [world.pose(REGION, at=at, roams=False) for at in (2, 3, 4)]
     world.tick(12, 1.0)
 
-    assert all(b.state.outlets.used <= b.state.outlets.budget for b in brokers_of(world).values())
+    assert all(b.boards.outlets.used <= b.boards.outlets.budget for b in brokers_of(world).values())
     assert all(world.got_all(c, REGION) for c in clients)
     assert settings().budget > 64
     assert Never().name == "never"

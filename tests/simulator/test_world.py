@@ -310,7 +310,7 @@ def test_a_crashed_broker_starts_anew_with_the_lake_and_nothing_else() -> None:
 
     fresh = brokers_of(world)[A]
     assert fresh is not old
-    assert sorted(fresh.state.outlets.supplies[0][cell("000")].ring) == [0, 1, 2]
+    assert sorted(fresh.boards.outlets.supplies[0][cell("000")].ring) == [0, 1, 2]
 
 
 def test_a_paused_node_does_nothing_and_catches_up_in_order() -> None:
@@ -464,7 +464,7 @@ def test_what_is_sent_in_a_period_is_what_the_forwarding_tables_say() -> None:
     assert world.path(4, "0000") == (0, 2, 3, 4)
     sent: Counter[tuple[PeerId, PeerId]] = Counter()
 
-    def count(me: PeerId, peer: PeerId, message: messages.Any) -> None:
+    def count(me: PeerId, peer: PeerId, message: messages.Message) -> None:
         if isinstance(message, Feed):
             sent[me, peer] += sum(slab.points for slab in message.slabs or ())
 
@@ -473,7 +473,7 @@ def test_what_is_sent_in_a_period_is_what_the_forwarding_tables_say() -> None:
     world.tick(1 << GRID.resolution_bits[2])
 
     assert {pair: points for pair, points in sent.items() if points} == expected
-    used = {p: b.state.outlets.used for p, b in brokers_of(world).items()}
+    used = {p: b.boards.outlets.used for p, b in brokers_of(world).items()}
     assert {p: sum(n for (a, _), n in expected.items() if a == p) for p in used} == used
     assert all(world.heard(c) == ["admitted"] for c, _ in clients)
 
@@ -507,7 +507,7 @@ def test_an_entry_that_waits_for_its_stream_does_not_flow_yet() -> None:
 
     client = world.pose(box_query(0, 0, 4, 8), at=1, roams=False)
     world.pass_(1)
-    waiting = brokers_of(world)[B].state.outlets.used, flows(world)
+    waiting = brokers_of(world)[B].boards.outlets.used, flows(world)
     world.resume(A)
     world.pass_(1)
 

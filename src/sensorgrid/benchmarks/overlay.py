@@ -44,7 +44,7 @@ def run(live: int, turns: int, seed: int, say: Callable[[str], None]) -> list[Ro
     spent = process_time()
     _fill(world, clients, _everywhere(world.grid, live, seed), say)
     seconds = process_time() - spent
-    pieces = sum(len(by) for b in brokers_of(world).values() for by in b.state.outlets.entries.values())
+    pieces = sum(len(by) for b in brokers_of(world).values() for by in b.boards.outlets.entries.values())
     rows: list[Row] = [
         {
             "operation": "live",

@@ -130,5 +130,5 @@ def _run(track: Track, case: Case) -> Row:
         "wait_p99_s": waits[int(0.99 * len(waits))] if waits else None,
         "replication": replicated / samples,
         "connections_per_broker": streams / samples,
-        "delegations": sum(b.state.counters.delegations for b in brokers_of(world).values()),
+        "delegations": sum(b.kernel.counters.delegations for b in brokers_of(world).values()),
     }

@@ -179,7 +179,7 @@ def _run(case: Case) -> Row:
                 row[f"replication_at_{mark}"] = replication(world) / total
                 row[f"connections_at_{mark}"] = connections(world) / BROKERS
     spent = replication(world)
-    kinds = [broker.state.counters.messages for broker in brokers_of(world).values()]
+    kinds = [broker.kernel.counters.messages for broker in brokers_of(world).values()]
     return row | {
         "load": load / total,
         "replication_share": spent / (spent + load),
@@ -187,7 +187,7 @@ def _run(case: Case) -> Row:
         "messages": sum(by.get(kind, 0) for by in kinds for kind in MOVES),
         "news": sum(by.get("News", 0) for by in kinds),
         "queries": posed,
-        "delegations": sum(b.state.counters.delegations for b in brokers_of(world).values()),
+        "delegations": sum(b.kernel.counters.delegations for b in brokers_of(world).values()),
         "levels": levels(world),
     }
 
@@ -207,6 +207,6 @@ def _between_brokers(world: World) -> Iterator[Any]:
     return chain.from_iterable(
         entries.values()
         for broker in brokers.values()
-        for peer, entries in broker.state.outlets.entries.items()
+        for peer, entries in broker.boards.outlets.entries.items()
         if peer in brokers
     )

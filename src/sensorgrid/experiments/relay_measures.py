@@ -91,7 +91,7 @@ class Measures:
         """Points per period by (from, to), of all entries that are fed."""
         found: dict[tuple[PeerId, PeerId], int] = {}
         for peer, broker in brokers_of(self.world).items():
-            for receiver, entries in broker.state.outlets.entries.items():
+            for receiver, entries in broker.boards.outlets.entries.items():
                 points = sum(entry.size for entry in entries.values() if entry.granted)
                 if points:
                     found[peer, receiver] = points
@@ -154,7 +154,7 @@ class Measures:
         double = 0
         merged: list[tuple[PeerId, PeerId, PeerId]] = []
         for peer, broker in brokers.items():
-            outlets = broker.state.outlets
+            outlets = broker.boards.outlets
             for supplies in outlets.supplies.values():
                 for supply in supplies.values():
                     takers = sorted({e.peer for e in supply.entries.values() if e.of_broker and e.granted})

@@ -209,11 +209,11 @@ class Run:
         brokers = brokers_of(world)
         ends = [v for v in stage.visits if v.until_s < stage.until_s]
         events = len(stage.visits) + len(ends)
-        switches = sum(b.state.intake.switches for b in brokers.values())
+        switches = sum(b.boards.intake.switches for b in brokers.values())
         messages = sum(
             count
             for b in brokers.values()
-            for kind, count in b.state.counters.messages.items()
+            for kind, count in b.kernel.counters.messages.items()
             if kind != "Feed"
         )
         at = {moment: counted for moment, counted, _ in found.history}
@@ -230,7 +230,7 @@ class Run:
             "delay_p95_s": found.delay_p95_s,
             "delays": [asdict(d) for d in found.delays()],
             "tree_changes_per_event": switches / max(events, 1),
-            "points_moved_per_event": sum(b.state.intake.points_moved for b in brokers.values())
+            "points_moved_per_event": sum(b.boards.intake.points_moved for b in brokers.values())
             / max(events, 1),
             "messages": messages,
             "fragments": found.fragments,

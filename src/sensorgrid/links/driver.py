@@ -21,7 +21,6 @@ from sensorgrid.links.packing import pack, unpack
 from sensorgrid.model.block import Slab
 from sensorgrid.model.errors import SensorGridError
 from sensorgrid.model.ids import Instant, PeerId, is_broker
-from sensorgrid.overlay import messages
 from sensorgrid.overlay.codec import CodecError, body_of, decode_all, head_of
 from sensorgrid.overlay.events import (
     Batch,
@@ -37,7 +36,7 @@ from sensorgrid.overlay.events import (
     Woke,
 )
 from sensorgrid.overlay.forwarding import Plan, Share
-from sensorgrid.overlay.messages import Feed
+from sensorgrid.overlay.messages import Feed, Message
 
 WAITING_BYTES_MAX = 16 << 20
 BACKLOG_MAX = 10_000
@@ -298,7 +297,7 @@ class Driver:
 
     # -- effects
 
-    def _send(self, peer: PeerId, message: messages.Any, bodies: dict[int, bytes]) -> None:
+    def _send(self, peer: PeerId, message: Message, bodies: dict[int, bytes]) -> None:
         connection = self.peers.get(peer)
         if connection is None or connection.link is None:
             return

@@ -1,4 +1,4 @@
-"""Whether a wish can be met, and at whose expense: judgements on a broker's state, without consequences.
+"""Whether a wish can be met, and at whose expense: judgements, without consequences.
 
 `mechanisms/streams.py` takes the consequences: it feeds, evicts, lets wait, refuses. The questions stand apart from
 it because none of them changes anything, so that what a full broker owes to whom (rules 2, 7 and 10) can be read
@@ -12,9 +12,11 @@ from sensorgrid.index.decompose import points_in
 from sensorgrid.model.box import Box
 from sensorgrid.model.errors import GridError
 from sensorgrid.model.ids import PeerId, is_broker
+from sensorgrid.overlay.boards import Waiting
+from sensorgrid.overlay.faces import HearsayFace, OutletsFace
+from sensorgrid.overlay.kernel import Kernel
 from sensorgrid.overlay.messages import Want
-from sensorgrid.overlay.outlets import Entry, Supply
-from sensorgrid.overlay.state import Reservation, State, Waiting
+from sensorgrid.overlay.outlets import Entry, Reservation, Supply
 
 ELSEWHERE_MAX = 4
 """carriers that a refusal names"""
@@ -30,111 +32,113 @@ class Room:
     """where they are sent"""
 
 
-def sensible(state: State, peer: PeerId, want: Want, again: bool) -> bool:
-    """A known attribute, and cells that overlap neither each other nor others of their generation.
-
-    `again` says that the generation may have been heard of before.
-    """
-    cells = {cell for cell, _, _ in want.items}
-    if not 0 <= want.attribute < len(state.grid.attributes):
-        return False
-    if len(cells) != len(want.items) or min(cells, default=1) < 1:
-        return False
-    if again:
-        cells |= {cell for g, cell in state.outlets.entries.get(peer, ()) if g == want.generation}
-    if len(cells) == 1:
-        return True
-    return not any(above in cells for cell in sorted(cells) for above in prefixes(cell >> 1))
-
-
-def sizes(state: State, want: Want) -> list[int]:
-    """Points of the entries, counted here: a budget cannot rest on what others claim."""
-    grid = state.grid
-    cells = [item[0] for item in want.items]
-    if any(not 0 < cell.bit_length() <= state.digits + 1 for cell in cells):
-        return [0] * len(cells)
-    if want.clip is None:
-        return [grid.points_per_period >> (cell.bit_length() - 1) for cell in cells]
-    try:
-        return points_in(Box(*want.clip.box), want.clip.limits, cells, grid)
-    except GridError:  # a box that the grid has not
-        return [0] * len(cells)
-
-
 def too_old(supply: Supply, start: int) -> bool:
     """A relay never rewinds a shared stream (rule 7); an owner names what it lacks as a gap."""
     return not supply.owned and supply.start is not None and start < supply.start
 
 
-def owns_below(state: State, attribute: int, cell: int) -> bool:
-    """Whether a region of this broker lies in a cell."""
-    supplies = state.outlets.supplies.get(attribute, {}).values()
-    return any(supply.owned and contains(cell, supply.cell) for supply in supplies)
+class Admission:
+    """The questions, asked of one broker."""
 
+    def __init__(self, kernel: Kernel, outlets: OutletsFace, hearsay: HearsayFace) -> None:
+        self.kernel = kernel
+        self.outlets = outlets
+        self.hearsay = hearsay
 
-def reservation_for(state: State, want: Want, cell: int) -> Reservation | None:
-    """The promise that a receiver of a cell was sent here with, the largest if there are several."""
-    if want.via is None:
+    def sensible(self, peer: PeerId, want: Want, again: bool) -> bool:
+        """A known attribute, and cells that overlap neither each other nor others of their generation.
+
+        `again` says that the generation may have been heard of before.
+        """
+        cells = {cell for cell, _, _ in want.items}
+        if not 0 <= want.attribute < len(self.kernel.grid.attributes):
+            return False
+        if len(cells) != len(want.items) or min(cells, default=1) < 1:
+            return False
+        if again:
+            cells |= {cell for g, cell in self.outlets.entries.get(peer, ()) if g == want.generation}
+        if len(cells) == 1:
+            return True
+        return not any(above in cells for cell in sorted(cells) for above in prefixes(cell >> 1))
+
+    def sizes(self, want: Want) -> list[int]:
+        """Points of the entries, counted here: a budget cannot rest on what others claim."""
+        grid = self.kernel.grid
+        cells = [item[0] for item in want.items]
+        if any(not 0 < cell.bit_length() <= self.kernel.digits + 1 for cell in cells):
+            return [0] * len(cells)
+        if want.clip is None:
+            return [grid.points_per_period >> (cell.bit_length() - 1) for cell in cells]
+        try:
+            return points_in(Box(*want.clip.box), want.clip.limits, cells, grid)
+        except GridError:  # a box that the grid has not
+            return [0] * len(cells)
+
+    def owns_below(self, attribute: int, cell: int) -> bool:
+        """Whether a region of this broker lies in a cell."""
+        supplies = self.outlets.supplies.get(attribute, {}).values()
+        return any(supply.owned and contains(cell, supply.cell) for supply in supplies)
+
+    def reservation_for(self, want: Want, cell: int) -> Reservation | None:
+        """The promise that a receiver of a cell was sent here with, the largest if there are several."""
+        if want.via is None:
+            return None
+        matching = [
+            reservation
+            for reservation in self.outlets.reservations.values()
+            if reservation.peer == want.via
+            and reservation.attribute == want.attribute
+            and contains(reservation.cell, cell)
+        ]
+        return max(matching, key=lambda r: r.left, default=None)
+
+    def room_for(self, request: Waiting, reservation: Reservation | None) -> Room | None:
+        """How the request fits, if it does; a broker's may take the slots of receivers that move to it (rule 10)."""
+        outlets = self.outlets
+        free = outlets.free + (0 if reservation is None else min(reservation.left, request.size))
+        missing = request.size - free
+        if missing <= 0:
+            return Room()
+        if reservation is not None and reservation.source == self.kernel.me:
+            # A relay hands its receivers back, and its own stream of the cell is no longer needed.
+            victims = outlets.streams_to(reservation.peer, reservation.attribute, reservation.cell)
+            return Room(tuple(victims)) if sum(entry.size for entry in victims) >= missing else None
+        if is_broker(request.peer) and (victims := self._victims(request, missing)):
+            return Room(tuple(victims), (request.peer,))
         return None
-    matching = [
-        reservation
-        for reservation in state.reservations.values()
-        if reservation.peer == want.via
-        and reservation.attribute == want.attribute
-        and contains(reservation.cell, cell)
-    ]
-    return max(matching, key=lambda r: r.left, default=None)
 
+    def _victims(self, request: Waiting, missing: int) -> list[Entry]:
+        """Receivers of the cell who can take it from the asking broker instead: those already on their way
+        there, then the relay that sent it here, then the largest clients.
 
-def room_for(state: State, request: Waiting, reservation: Reservation | None) -> Room | None:
-    """How the request fits, if it does; a broker's may take the slots of receivers that move to it (rule 10)."""
-    outlets = state.outlets
-    free = outlets.free + (0 if reservation is None else min(reservation.left, request.size))
-    missing = request.size - free
-    if missing <= 0:
-        return Room()
-    if reservation is not None and reservation.source == state.me:
-        # A relay hands its receivers back, and its own stream of the cell is no longer needed.
-        victims = outlets.streams_to(reservation.peer, reservation.attribute, reservation.cell)
-        return Room(tuple(victims)) if sum(entry.size for entry in victims) >= missing else None
-    if is_broker(request.peer) and (victims := _victims(state, request, missing)):
-        return Room(tuple(victims), (request.peer,))
-    return None
+        Other brokers keep their slots: two that want the same would push each other out for ever.
+        """
+        attribute, peer, via = request.want.attribute, request.peer, request.want.via
+        inside = [
+            e
+            for e in self.outlets.inside(attribute, request.cell)
+            if e.peer != peer and not e.stays and (not e.of_broker or e.going == peer or e.peer == via)
+        ]
+        inside.sort(key=lambda e: (e.going != peer, e.peer != via, -e.size, e.peer, e.generation, e.cell))
+        chosen, freed = [], 0
+        for entry in inside:
+            if freed >= missing:
+                break
+            chosen.append(entry)
+            freed += entry.size
+        return chosen if freed >= missing else []
 
+    def elsewhere(self, request: Waiting) -> tuple[PeerId, ...]:
+        """Brokers that carry the cell: those it is passed on to, most room first, then those it comes from.
 
-def _victims(state: State, request: Waiting, missing: int) -> list[Entry]:
-    """Receivers of the cell who can take it from the asking broker instead: those already on their way
-    there, then the relay that sent it here, then the largest clients.
-
-    Other brokers keep their slots: two that want the same would push each other out for ever.
-    """
-    attribute, peer, via = request.want.attribute, request.peer, request.want.via
-    inside = [
-        e
-        for e in state.outlets.inside(attribute, request.cell)
-        if e.peer != peer and not e.stays and (not e.of_broker or e.going == peer or e.peer == via)
-    ]
-    inside.sort(key=lambda e: (e.going != peer, e.peer != via, -e.size, e.peer, e.generation, e.cell))
-    chosen, freed = [], 0
-    for entry in inside:
-        if freed >= missing:
-            break
-        chosen.append(entry)
-        freed += entry.size
-    return chosen if freed >= missing else []
-
-
-def elsewhere(state: State, request: Waiting) -> tuple[PeerId, ...]:
-    """Brokers that carry the cell: those it is passed on to, most room first, then those it comes from.
-
-    Without the second kind a full relay in front of an owner with room would shut its receivers out.
-    """
-    free, attribute = state.free_of, request.want.attribute
-    carriers = sorted(
-        state.carriers_of(attribute, request.cell),
-        key=lambda peer: (-free.get(peer, (0, 0))[1], peer),
-    )
-    supply = state.outlets.supply_for(attribute, request.cell)
-    path = () if supply is None or supply.path is None else supply.path[-2::-1]
-    named = dict.fromkeys((*carriers[:ELSEWHERE_MAX], *path))
-    return tuple(peer for peer in named if peer != request.peer)
+        Without the second kind a full relay in front of an owner with room would shut its receivers out.
+        """
+        free, attribute = self.hearsay.free_of, request.want.attribute
+        carriers = sorted(
+            self.hearsay.carriers_of(attribute, request.cell),
+            key=lambda peer: (-free.get(peer, (0, 0))[1], peer),
+        )
+        supply = self.outlets.supply_for(attribute, request.cell)
+        path = () if supply is None or supply.path is None else supply.path[-2::-1]
+        named = dict.fromkeys((*carriers[:ELSEWHERE_MAX], *path))
+        return tuple(peer for peer in named if peer != request.peer)

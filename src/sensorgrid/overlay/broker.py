@@ -1,83 +1,42 @@
-"""The broker: events in, effects out. It knows no message's meaning, only whose it is.
+"""The broker: events in, effects out. It knows no message's meaning and no mechanism's name.
 
-Each mechanism brings a table of handlers. After every event the mechanisms settle in turn until none has work
-left for another, and what they have to say goes out.
+Each mechanism brings its handlers of messages and events. After every event the mechanisms settle in turn until none
+has work left for another, and what they have to say goes out.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from random import Random
-from typing import Any, Protocol
+from typing import Any, TypeVar
 
 from sensorgrid.model.grid import Grid
 from sensorgrid.model.ids import Instant, PeerId, is_broker
-from sensorgrid.overlay import messages
+from sensorgrid.overlay.assembly import Plug, assemble
 from sensorgrid.overlay.events import (
-    Advised,
-    Assigned,
+    TAPS,
     Batch,
+    Broken,
+    ClientEvent,
     Disconnect,
     Effect,
     Event,
+    LocalEvent,
     PeerDown,
     PeerUp,
-    Published,
-    Recalled,
     Received,
-    Routed,
-    Stopping,
-    Woke,
+    Unused,
 )
-from sensorgrid.overlay.mechanisms.liveness import Liveness
-from sensorgrid.overlay.mechanisms.neighbourhood import Neighbourhood
-from sensorgrid.overlay.mechanisms.news import News
-from sensorgrid.overlay.mechanisms.relaying import Relaying
-from sensorgrid.overlay.mechanisms.replication import Replication
-from sensorgrid.overlay.mechanisms.routing import Routing
-from sensorgrid.overlay.mechanisms.streams import Streams
-from sensorgrid.overlay.mechanisms.trees import Trees
+from sensorgrid.overlay.kernel import Kernel
+from sensorgrid.overlay.mechanism import Mechanism
+from sensorgrid.overlay.messages import ANYONE, Message
 from sensorgrid.overlay.policies.interface import Policy
-from sensorgrid.overlay.policies.relays import DIRECT, TREE, Relays
+from sensorgrid.overlay.policies.relays import Relays
 from sensorgrid.overlay.settings import Settings
-from sensorgrid.overlay.state import State
 
-AMONG_BROKERS = (
-    messages.Find,
-    messages.Found,
-    messages.Offer,
-    messages.Answer,
-    messages.Moving,
-    messages.News,
-    messages.Ping,
-    messages.Pong,
-    messages.Shifted,
-    messages.Joined,
-    messages.Steer,
-)
-"""what clients have no business to say"""
-
-
-class Mechanism(Protocol):
-    """A part of what a broker does."""
-
-    @property
-    def handlers(self) -> Mapping[type, Callable[[PeerId, Any], None]]:
-        """Its messages."""
-
-    def settle(self) -> bool:
-        """Do what others left for it; whether others may have something to do now."""
-
-    def peer_down(self, peer: PeerId) -> None:
-        """A connection is gone."""
-
-    def next_wakeup(self) -> Instant | None:
-        """When it has to be woken."""
-
-    def woke(self) -> None:
-        """Time has passed."""
+Kind = TypeVar("Kind", bound=Mechanism)
 
 
 class Broker:
-    """One broker, in whatever world.
+    """One broker, in whatever world; `others` are mechanisms besides the usual ones.
 
     Examples
     --------
@@ -96,135 +55,108 @@ class Broker:
         policy: Policy,
         rng: Random,
         relays: Relays | None = None,
+        others: tuple[Plug, ...] = (),
     ) -> None:
-        self.state = State(me, grid, settings, rng)
-        self.streams = Streams(self.state)
-        self.routing = Routing(self.state, policy.forwards)
-        self.replication = Replication(self.state, policy)
-        self.news = News(self.state, policy.gossips, policy.forwards)
-        self.liveness = Liveness(self.state)
-        self.mechanisms: tuple[Mechanism, ...] = (
-            self.streams,
-            self.routing,
-            self.replication,
-            self.news,
-            self.liveness,
-        )
-        self.neighbourhood: Neighbourhood | None = None
-        self.trees: Trees | None = None
-        self.state.asks_owners = relays is not None
-        if relays is not None and relays.strategy != DIRECT:
-            self.neighbourhood = Neighbourhood(self.state, relays.k, relays.measure_s)
-            if relays.strategy == TREE:
-                self.trees = Trees(self.state, relays)
-            relaying = self.trees or Relaying(self.state, relays)
-            self.mechanisms = (*self.mechanisms, self.neighbourhood, relaying)
+        self.me = me
+        self.kernel = Kernel(me, grid, settings, rng)
+        self.boards, self.mechanisms = assemble(self.kernel, policy, relays, others)
         self._handlers: dict[type, Callable[[PeerId, Any], None]] = {}
+        self._listeners: dict[type, list[Callable[[Any], None]]] = {}
         for mechanism in self.mechanisms:
+            twice = self._handlers.keys() & mechanism.handlers.keys()
+            assert not twice, f"{mechanism} handles {twice}, as another mechanism does"
             self._handlers.update(mechanism.handlers)
+            for kind, listener in mechanism.listens.items():
+                self._listeners.setdefault(kind, []).append(listener)
+        self.kernel.tapped = any(tap in self._listeners for tap in TAPS)
+        self._in_a_row = {kind for m in self.mechanisms if m.in_a_row for kind in m.handlers}
+        self._settles = [m.settle for m in self.mechanisms if type(m).settle is not Mechanism.settle]
+        self._finishes = [m.finish for m in self.mechanisms if type(m).finish is not Mechanism.finish]
+        self._wakeups = [
+            m.next_wakeup for m in self.mechanisms if type(m).next_wakeup is not Mechanism.next_wakeup
+        ]
 
-    @property
-    def me(self) -> PeerId:
-        """Its number."""
-        return self.state.me
+    def mechanism(self, kind: type[Kind]) -> Kind | None:
+        """The mechanism of a kind, if the broker has one."""
+        return next((m for m in self.mechanisms if isinstance(m, kind)), None)
 
     def handle(self, event: Event, now: Instant) -> list[Effect]:
         """One event, and all that follows from it here."""
-        state = self.state
-        state.now = state.intake.now = now
+        kernel = self.kernel
+        kernel.now = now
         if type(event) is Received:  # by far the most frequent
-            if event.peer in state.links.up:
-                state.links.up[event.peer] = now
+            if event.peer in kernel.links.up:
+                kernel.links.up[event.peer] = now
                 self._heard(event.peer, event.message)
         elif type(event) is Batch:
             self._batch(event, now)
+        elif isinstance(event, ClientEvent):
+            raise TypeError(f"broker {self.me}: found {type(event).__name__}, expected a broker's event")
         else:
-            self._happened(event, now)
+            self._happened(event)
         self._settle()
-        effects = state.effects[:]
-        state.effects.clear()
+        effects = kernel.effects[:]
+        kernel.effects.clear()
         return effects
-
-    def _batch(self, event: Batch, now: Instant) -> None:
-        """Messages about streams follow each other without more ado; others want the work before them done."""
-        for message in event.messages:
-            if event.peer not in self.state.links.up:
-                break
-            if type(message) not in self.streams.handlers:
-                self._settle()
-            self.state.links.up[event.peer] = now
-            self._heard(event.peer, message)
-
-    def _heard(self, peer: PeerId, message: messages.Any) -> None:
-        if is_broker(peer) or type(message) not in AMONG_BROKERS:
-            self._handlers.get(type(message), _ignore)(peer, message)
-
-    def _happened(self, event: Event, now: Instant) -> None:
-        state = self.state
-        match event:
-            case Woke():
-                for mechanism in self.mechanisms:
-                    mechanism.woke()
-            case PeerUp(peer):
-                if peer in state.links.up:
-                    self._down(peer)
-                state.links.opened(peer, now)
-                self.news.peer_up(peer)
-            case PeerDown(peer):
-                state.links.closed(peer)
-                self._down(peer)
-            case Published():
-                self.streams.published(event)
-            case Recalled():
-                self.streams.recalled(event)
-            case Stopping():
-                self.streams.stop()
-            case Advised():
-                self.replication.advised(event)
-            case Assigned():
-                self.routing.assigned(event)
-                self.streams.assigned(event)
-                self.liveness.assigned()
-                if self.neighbourhood is not None:
-                    self.neighbourhood.assigned(event)
-            case Routed(peer, hops):
-                if self.neighbourhood is not None:
-                    self.neighbourhood.routed(peer, hops)
-            case _:
-                raise TypeError(f"broker {self.me}: found {type(event).__name__}, expected a broker's event")
 
     def next_wakeup(self) -> Instant | None:
         """When `Woke` is due, if nothing else happens."""
         soonest: Instant | None = None
-        for mechanism in self.mechanisms:
-            due = mechanism.next_wakeup()
+        for next_wakeup in self._wakeups:
+            due = next_wakeup()
             if due is not None and (soonest is None or due < soonest):
                 soonest = due
         return soonest
 
-    def _settle(self) -> None:
-        while True:
-            while self.liveness.broken:
-                peer = self.liveness.broken.pop()
-                self.state.links.closed(peer)
-                self.state.effects.append(Disconnect(peer))
-                self._down(peer)
-            while self.liveness.unused:
-                peer = self.liveness.unused.pop()
-                self.state.links.close(peer)
-                self.streams.peer_down(peer)
-                self.liveness.peer_down(peer)
-            busy = False
-            for mechanism in self.mechanisms:
-                busy |= mechanism.settle()
-            if not busy:
+    def _batch(self, event: Batch, now: Instant) -> None:
+        """Some messages follow each other without more ado; others want the work before them done."""
+        for message in event.messages:
+            if event.peer not in self.kernel.links.up:
                 break
-        self.streams.flush()
+            if type(message) not in self._in_a_row:
+                self._settle()
+            self.kernel.links.up[event.peer] = now
+            self._heard(event.peer, message)
 
-    def _down(self, peer: PeerId) -> None:
-        for mechanism in self.mechanisms:
-            mechanism.peer_down(peer)
+    def _heard(self, peer: PeerId, message: Message) -> None:
+        if is_broker(peer) or message.said_by is ANYONE:
+            self._handlers.get(type(message), _ignore)(peer, message)
+
+    def _happened(self, event: Event | LocalEvent) -> None:
+        """Connections are the kernel's; the rest is for whoever listens."""
+        kernel = self.kernel
+        match event:
+            case PeerUp(peer):
+                if peer in kernel.links.up:
+                    self._tell(PeerDown(peer))
+                kernel.links.opened(peer, kernel.now)
+            case PeerDown(peer):
+                kernel.links.closed(peer)
+            case Broken(peer):
+                kernel.links.closed(peer)
+                kernel.effects.append(Disconnect(peer))
+                event = PeerDown(peer)
+            case Unused(peer):
+                kernel.links.close(peer)
+        self._tell(event)
+
+    def _tell(self, event: Event | LocalEvent) -> None:
+        for listener in self._listeners.get(type(event), ()):
+            listener(event)
+
+    def _settle(self) -> None:
+        happened = self.kernel.happened
+        while True:
+            while happened:
+                self._happened(happened.take())
+            busy = False
+            for settle in self._settles:
+                busy |= settle()
+            if not busy and not happened:
+                break
+        for finish in self._finishes:
+            finish()
 
 
-def _ignore(peer: PeerId, message: Any) -> None:
+def _ignore(peer: PeerId, message: Message) -> None:
     """What nobody says to a broker."""

@@ -6,7 +6,8 @@ of its header. Decoding trusts nothing: what is not a message of ours is a `Code
 
 import struct
 from collections.abc import Callable
-from typing import Annotated
+from functools import lru_cache
+from typing import Annotated, Union
 
 import msgspec
 import numpy as np
@@ -14,7 +15,7 @@ import numpy as np
 from sensorgrid.model.block import Progression, Slab
 from sensorgrid.model.errors import SensorGridError
 from sensorgrid.overlay import messages
-from sensorgrid.overlay.messages import Feed
+from sensorgrid.overlay.messages import Feed, Message
 
 VERSION = 1
 """of the frames; the first byte of each"""
@@ -39,33 +40,18 @@ class _FeedHeader(msgspec.Struct, frozen=True, array_like=True, tag="Feed"):
     until: int
 
 
-_Plain = (
-    messages.Want
-    | messages.Leave
-    | messages.Grant
-    | messages.Refuse
-    | messages.Redirect
-    | messages.Ask
-    | messages.Find
-    | messages.Found
-    | messages.Located
-    | messages.Offer
-    | messages.Answer
-    | messages.Moving
-    | messages.News
-    | messages.Ping
-    | messages.Pong
-    | messages.Shifted
-    | messages.Joined
-    | messages.Steer
-    | messages.Alive
-)
 _encoder = msgspec.msgpack.Encoder()
-_decoder: msgspec.msgpack.Decoder[_FeedHeader | messages.Any] = msgspec.msgpack.Decoder(_FeedHeader | _Plain)
 _TYPES = ("<f4", "<f8")
 
 
-def encode(message: messages.Any) -> bytes:
+@lru_cache(maxsize=1)
+def _decoder(kinds: int) -> "msgspec.msgpack.Decoder[_FeedHeader | Message]":
+    """For all messages that are known: of so many kinds, so that it is made again when another one is defined."""
+    plain = [kind for kind in messages.known.values() if kind is not Feed]
+    return msgspec.msgpack.Decoder(Union[(_FeedHeader, *plain)])
+
+
+def encode(message: Message) -> bytes:
     """A message as one frame.
 
     >>> decode(encode(messages.Leave(3, (5, 6))))
@@ -76,7 +62,7 @@ def encode(message: messages.Any) -> bytes:
     return head_of(message)
 
 
-def head_of(message: messages.Any, packed: bool = False) -> bytes:
+def head_of(message: Message, packed: bool = False) -> bytes:
     """A frame without its values: all of it for most messages.
 
     The head names the receiver's entry; the values after it are the same for all who want the same.
@@ -117,7 +103,7 @@ def body_of(slabs: tuple[Slab, ...]) -> bytes:
     return b"".join(np.ascontiguousarray(s.values, dtype=_type(s.values)).tobytes() for s in slabs)
 
 
-def decode(frame: bytes) -> messages.Any:
+def decode(frame: bytes) -> Message:
     """The one message in a frame; values are views into it."""
     found = decode_all(frame)
     if len(found) != 1:
@@ -125,12 +111,13 @@ def decode(frame: bytes) -> messages.Any:
     return found[0]
 
 
-def decode_all(frame: bytes, unpack: Callable[[bytes, int], bytes] | None = None) -> list[messages.Any]:
+def decode_all(frame: bytes, unpack: Callable[[bytes, int], bytes] | None = None) -> list[Message]:
     """The messages in a frame: several may follow each other, but what comes after values is values.
 
     `unpack` inflates values that the sender has compressed, if they give exactly so many bytes.
     """
-    found: list[messages.Any] = []
+    found: list[Message] = []
+    decoder = _decoder(len(messages.known))
     at, end = 0, len(frame)
     while at < end:
         if end - at < _PREFIX.size:
@@ -141,7 +128,7 @@ def decode_all(frame: bytes, unpack: Callable[[bytes, int], bytes] | None = None
         start = at + _PREFIX.size
         at = start + length
         try:
-            header = _decoder.decode(memoryview(frame)[start:at])
+            header = decoder.decode(memoryview(frame)[start:at])
         except (msgspec.DecodeError, ValueError) as error:
             raise CodecError(f"frame: found no message ({error}), expected one") from None
         if not isinstance(header, _FeedHeader):

@@ -11,9 +11,10 @@ from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 from sensorgrid.model.ids import Instant, PeerId
+from sensorgrid.overlay.kernel import Kernel
 from sensorgrid.overlay.messages import Redirect
 from sensorgrid.overlay.outlets import Entry
-from sensorgrid.overlay.state import State
+from sensorgrid.overlay.service import Service
 
 Reason = TypeVar("Reason")
 
@@ -29,26 +30,29 @@ class _Group(Generic[Reason]):
 class Departures(Generic[Reason]):
     """Of one mechanism; `Reason` is what it wants to be reminded of when receivers stay, and which."""
 
-    def __init__(self, state: State, failed: Callable[[Reason, list[Entry]], None]) -> None:
-        self.state = state
+    def __init__(
+        self, kernel: Kernel, service: Service, failed: Callable[[Reason, list[Entry]], None]
+    ) -> None:
+        self.kernel = kernel
+        self.service = service
         self.failed = failed
         self._groups: deque[_Group[Reason]] = deque()
 
     def send(self, chosen: Iterable[tuple[Entry, int]], to: PeerId, why: Reason) -> list[Entry]:
         """Redirect receivers: of each entry the part that is named, which may be all of it."""
-        state, outlets = self.state, self.state.outlets
+        kernel, service = self.kernel, self.service
         items: dict[tuple[PeerId, int], list[tuple[int, int]]] = {}
         going = []
         for entry, part in chosen:
             cell = entry.cell
             if part != cell:
-                entry = outlets.cut(entry, part)
-            outlets.send_off(entry, to)
+                entry = service.cut(entry, part)
+            service.send_off(entry, to)
             going.append(entry)
             items.setdefault((entry.peer, entry.generation), []).append((cell, part))
         for (receiver, generation), cells in items.items():
-            state.send(receiver, Redirect(generation, tuple(cells), to))
-        self._groups.append(_Group(state.now + state.settings.reservation_s, to, why, going))
+            kernel.send(receiver, Redirect(generation, tuple(cells), to))
+        self._groups.append(_Group(kernel.now + kernel.settings.reservation_s, to, why, going))
         return going
 
     def peer_down(self, peer: PeerId) -> None:
@@ -65,7 +69,7 @@ class Departures(Generic[Reason]):
 
     def woke(self) -> None:
         """Who is still here stays."""
-        while self._groups and self._groups[0].due <= self.state.now:
+        while self._groups and self._groups[0].due <= self.kernel.now:
             group = self._groups.popleft()
             stayed = self._stay(group)
             if stayed:
@@ -75,5 +79,5 @@ class Departures(Generic[Reason]):
         """Those who are still here; who was sent elsewhere since is not meant."""
         here = [entry for entry in group.entries if entry.going == group.to]
         for entry in here:
-            self.state.outlets.stay(entry)
+            self.service.stay(entry)
         return [entry for entry in here if entry.supply is not None]

@@ -12,8 +12,8 @@ from msgspec import Struct
 from sensorgrid.model.block import Slab, Values
 from sensorgrid.model.ids import PeerId, QueryId
 from sensorgrid.model.query import Query
-from sensorgrid.overlay import messages
 from sensorgrid.overlay.forwarding import Plan
+from sensorgrid.overlay.messages import Message
 
 # -- events
 
@@ -38,7 +38,7 @@ class Received(
     """A message, in the order in which the peer sent them."""
 
     peer: PeerId
-    message: messages.Any
+    message: Message
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +47,7 @@ class Batch:
     what follows from them is done once."""
 
     peer: PeerId
-    messages: tuple[messages.Any, ...]
+    messages: tuple[Message, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,6 +159,9 @@ class Cancelled:
     query: QueryId
 
 
+ClientEvent: TypeAlias = Submitted | Refined | Moved | Cancelled
+"""what happens to clients only"""
+
 Event: TypeAlias = (
     PeerUp
     | PeerDown
@@ -171,11 +174,62 @@ Event: TypeAlias = (
     | Advised
     | Routed
     | Stopping
-    | Submitted
-    | Refined
-    | Moved
-    | Cancelled
+    | ClientEvent
 )
+
+# -- events inside a broker: a mechanism reports them to the kernel, and all that listen hear of them
+
+
+@dataclass(frozen=True, slots=True)
+class Broken:
+    """A connection works no longer, though nobody closed it: it is given up, and `PeerDown` follows."""
+
+    peer: PeerId
+
+
+@dataclass(frozen=True, slots=True)
+class Unused:
+    """A connection that nobody needs is closed; the peer is well."""
+
+    peer: PeerId
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class TickComplete:
+    """A supply has its next tick, whole."""
+
+    attribute: int
+    cell: int
+    tick: int
+    slabs: tuple[Slab, ...]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class TickRevised:
+    """A supply has better values for a tick that it has had, or that was missing."""
+
+    attribute: int
+    cell: int
+    tick: int
+    revision: int
+    slabs: tuple[Slab, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class TicksMissing:
+    """The owner has nothing for these ticks of a supply; they may still come, as revisions."""
+
+    attribute: int
+    cell: int
+    first: int
+    until: int
+    """the tick after the last"""
+
+
+TAPS = (TickComplete, TickRevised, TicksMissing)
+"""what can be tapped from the supplies of a broker, its own regions and what it relays"""
+
+LocalEvent: TypeAlias = Broken | Unused | TickComplete | TickRevised | TicksMissing
 
 # -- effects
 
@@ -198,7 +252,7 @@ class Send(Struct, frozen=True, gc=False):
     """Send a message on the open connection."""
 
     peer: PeerId
-    message: messages.Any
+    message: Message
 
 
 @dataclass(frozen=True, slots=True, eq=False)

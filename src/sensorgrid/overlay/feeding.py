@@ -5,22 +5,24 @@ here a supply's ring and its entries are all that counts. It is what a broker do
 """
 
 from sensorgrid.model.block import Slab
-from sensorgrid.overlay.events import Spread
+from sensorgrid.overlay.events import Spread, TickComplete, TickRevised, TicksMissing
 from sensorgrid.overlay.forwarding import PLAN_MIN
+from sensorgrid.overlay.kernel import Kernel
 from sensorgrid.overlay.messages import Feed
 from sensorgrid.overlay.outlets import Entry, Supply, Tick
-from sensorgrid.overlay.state import State
 
 GAP: Tick = (-1, None)
 """what a ring holds for a tick that the owner lacks: data of any revision replace it"""
 
 
-def forward(state: State, supply: Supply, tick: int, revision: int, slabs: tuple[Slab, ...] | None) -> None:
+def forward(kernel: Kernel, supply: Supply, tick: int, revision: int, slabs: tuple[Slab, ...] | None) -> None:
     """Look a block up once, cut each row once, send the same slabs to all entries of a row."""
     before = supply.ring.get(tick)
     replaces = revision > 0 or (before is not None and before[0] < 0)
-    supply.keep(tick, revision, slabs, state.settings.ring_ticks)
-    if not replaces and slabs is not None and _spread(state, supply, tick, slabs):
+    supply.keep(tick, revision, slabs, kernel.settings.ring_ticks)
+    if kernel.tapped:
+        _tap(kernel, supply, tick, revision if replaces else None, slabs)
+    if not replaces and slabs is not None and _spread(kernel, supply, tick, slabs):
         return
     for row in supply.table.rows.values():
         part: tuple[tuple[Slab, ...] | None, int] | None = None
@@ -32,17 +34,30 @@ def forward(state: State, supply: Supply, tick: int, revision: int, slabs: tuple
             elif entry.next < tick or not replaces:
                 continue
             if part is None:
-                part = row.part(state.grid, slabs, tick)
-            state.counters.masked_points += part[1]
-            _send(state, entry, tick, revision, part[0])
+                part = row.part(kernel.grid, slabs, tick)
+            kernel.counters.masked_points += part[1]
+            _send(kernel, entry, tick, revision, part[0])
 
 
-def _spread(state: State, supply: Supply, tick: int, slabs: tuple[Slab, ...]) -> bool:
+def _tap(
+    kernel: Kernel, supply: Supply, tick: int, revision: int | None, slabs: tuple[Slab, ...] | None
+) -> None:
+    """Report what became of a tick, to whoever listens."""
+    at = (supply.attribute, supply.cell)
+    if slabs is None:
+        kernel.happened.put(TicksMissing(*at, tick, tick + 1))
+    elif revision is None:
+        kernel.happened.put(TickComplete(*at, tick, slabs))
+    else:
+        kernel.happened.put(TickRevised(*at, tick, revision, slabs))
+
+
+def _spread(kernel: Kernel, supply: Supply, tick: int, slabs: tuple[Slab, ...]) -> bool:
     """Send a block to all entries that go in step, as one effect; whether that was all of them."""
     table = supply.table
     if len(supply.entries) < PLAN_MIN or len(slabs) != 1:
         return False
-    table.blocks_like(state.grid, slabs[0])
+    table.blocks_like(kernel.grid, slabs[0])
     served = 0
     for row in table.rows.values():
         straight = bool(row.straight)
@@ -63,59 +78,61 @@ def _spread(state: State, supply: Supply, tick: int, slabs: tuple[Slab, ...]) ->
     if not served:
         return False
     plan = table.plan()
-    counters = state.counters
+    counters = kernel.counters
     counters.sent_points += plan.points
     counters.messages["Feed"] = counters.messages.get("Feed", 0) + plan.receivers
-    state.effects.append(Spread(plan, tick, slabs[0]))
+    kernel.effects.append(Spread(plan, tick, slabs[0]))
     return served == len(supply.entries)
 
 
-def skip(state: State, supply: Supply, until: int) -> None:
+def skip(kernel: Kernel, supply: Supply, until: int) -> None:
     """Name a gap to all receivers, in one message each."""
     first = until if supply.head is None else supply.head
-    ring_ticks = state.settings.ring_ticks
+    ring_ticks = kernel.settings.ring_ticks
     for tick in range(max(first, until - ring_ticks), until):
         supply.keep(tick, *GAP, ring_ticks)
+    if kernel.tapped and first < until:
+        kernel.happened.put(TicksMissing(supply.attribute, supply.cell, first, until))
     for entry in [e for e in supply.entries.values() if e.granted]:
-        _gap(state, entry, until)
+        _gap(kernel, entry, until)
 
 
-def catch_up(state: State, entry: Entry, supply: Supply) -> None:
+def catch_up(kernel: Kernel, entry: Entry, supply: Supply) -> None:
     """Send a new entry what it missed, and before it the revised ticks just before its own."""
     if supply.head is None:
         return
     first = entry.next
     end = supply.head if entry.until is None else min(supply.head, entry.until)
     if supply.owned and supply.start is not None:
-        _gap(state, entry, supply.start)
+        _gap(kernel, entry, supply.start)
         first = entry.next
-    for tick in range(first - state.settings.lateness_ticks, end):
+    for tick in range(first - kernel.settings.lateness_ticks, end):
         held = supply.ring.get(tick)
         if held is not None and (tick == entry.next or (tick < first and held[0] > 0)):
-            _send(state, entry, tick, max(held[0], 0), _part(state, entry, supply, held[1], tick))
+            _send(kernel, entry, tick, max(held[0], 0), _part(kernel, entry, supply, held[1], tick))
             if tick == entry.next:
                 entry.next += 1
 
 
-def _gap(state: State, entry: Entry, until: int) -> None:
+def _gap(kernel: Kernel, entry: Entry, until: int) -> None:
     """Name what an owner lacks of the ticks before `until`."""
     until = until if entry.until is None else min(until, entry.until)
     if entry.next < until:
-        _send(state, entry, entry.next, 0, None, until)
+        _send(kernel, entry, entry.next, 0, None, until)
         entry.next = until
 
 
 def _part(
-    state: State, entry: Entry, supply: Supply, slabs: tuple[Slab, ...] | None, tick: int
+    kernel: Kernel, entry: Entry, supply: Supply, slabs: tuple[Slab, ...] | None, tick: int
 ) -> tuple[Slab, ...] | None:
-    part, hidden = supply.table.rows[entry.cell, entry.clip].part(state.grid, slabs, tick)
-    state.counters.masked_points += hidden
+    part, hidden = supply.table.rows[entry.cell, entry.clip].part(kernel.grid, slabs, tick)
+    kernel.counters.masked_points += hidden
     return part
 
 
 def _send(
-    state: State, entry: Entry, tick: int, revision: int, slabs: tuple[Slab, ...] | None, until: int = 0
+    kernel: Kernel, entry: Entry, tick: int, revision: int, slabs: tuple[Slab, ...] | None, until: int = 0
 ) -> None:
     if slabs is not None:
-        state.counters.sent_points += sum(slab.points for slab in slabs)
-    state.send(entry.peer, Feed(entry.generation, entry.cell, tick, revision, slabs, until))
+        kernel.counters.sent_points += sum(slab.points for slab in slabs)
+    kernel.send(entry.peer, Feed(entry.generation, entry.cell, tick, revision, slabs, until))

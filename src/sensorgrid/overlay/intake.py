@@ -99,6 +99,11 @@ class Host(Protocol):
     """The client or broker around an intake."""
 
     me: PeerId
+
+    @property
+    def now(self) -> Instant:
+        """The time."""
+
     roams: bool
     """whether it can dial any broker; one that cannot takes all from its first"""
 
@@ -125,12 +130,11 @@ class Host(Protocol):
 
 
 class Intake:
-    """All pieces of one receiver."""
+    """All pieces of one receiver. In a broker, written by streams."""
 
     def __init__(self, host: Host, settings: Settings) -> None:
         self.host = host
         self.settings = settings
-        self.now: Instant = 0.0
         self.sources: dict[PeerId, dict[tuple[int, int], Piece]] = {}
         """by provider, generation and cell"""
         self.circles = 0
@@ -308,7 +312,7 @@ class Intake:
 
     def woke(self) -> None:
         """Give up on what took too long (rule 4)."""
-        while (due := self.next_wakeup()) is not None and due <= self.now:
+        while (due := self.next_wakeup()) is not None and due <= self.host.now:
             piece = heappop(self._due)[2]
             piece.due = None
             if piece.trial is not None:
@@ -360,7 +364,7 @@ class Intake:
         piece.tried, piece.hints, piece.why = (), (), ""
         piece.due = None
         if feed is not None and self._forget(feed) is not None:
-            switched = (self.now, feed.peer, trial.peer)
+            switched = (self.host.now, feed.peer, trial.peer)
             self.switches += switched != self._switched
             self._switched = switched
             self.points_moved += piece.points
@@ -470,7 +474,7 @@ class Intake:
         return found
 
     def _arm(self, piece: Piece, after_s: float | None) -> None:
-        self.watch(piece, None if after_s is None else self.now + after_s)
+        self.watch(piece, None if after_s is None else self.host.now + after_s)
 
 
 def _divide(parts: tuple[int, ...], cell: int) -> bool:

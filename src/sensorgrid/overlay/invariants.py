@@ -6,17 +6,17 @@ Each check says what it found, so that a broken rule names itself.
 from collections.abc import Iterator
 
 from sensorgrid.index.codes import contains, prefixes
-from sensorgrid.overlay.intake import Intake
-from sensorgrid.overlay.outlets import Outlets
-from sensorgrid.overlay.state import State
+from sensorgrid.overlay.boards import Boards
+from sensorgrid.overlay.faces import IntakeFace, OutletsFace
 
 
-def broken(state: State) -> list[str]:
+def broken(boards: Boards) -> list[str]:
     """All rules that do not hold."""
-    return [*_outlets(state.outlets), *_reservations(state), *_intake(state.intake), *_interest(state)]
+    outlets, intake = boards.outlets, boards.intake
+    return [*_outlets(outlets), *_reservations(outlets), *_intake(intake), *_interest(outlets, intake)]
 
 
-def _outlets(outlets: Outlets) -> Iterator[str]:
+def _outlets(outlets: OutletsFace) -> Iterator[str]:
     entries = [e for by in outlets.entries.values() for e in by.values()]
     if outlets.used != sum(e.size for e in entries):
         yield f"used is {outlets.used}, entries sum up to {sum(e.size for e in entries)}"
@@ -52,13 +52,13 @@ def _outlets(outlets: Outlets) -> Iterator[str]:
             yield f"the tree of supplies of attribute {attribute} is not what its supplies make"
 
 
-def _reservations(state: State) -> Iterator[str]:
-    total = sum(r.left for r in state.reservations.values())
-    if total != state.outlets.reserved:
-        yield f"{state.outlets.reserved} reserved, reservations sum up to {total}"
+def _reservations(outlets: OutletsFace) -> Iterator[str]:
+    total = sum(r.left for r in outlets.reservations.values())
+    if total != outlets.reserved:
+        yield f"{outlets.reserved} reserved, reservations sum up to {total}"
 
 
-def _intake(intake: Intake) -> Iterator[str]:
+def _intake(intake: IntakeFace) -> Iterator[str]:
     for peer, known in intake.sources.items():
         for (generation, cell), piece in known.items():
             mine = [s for s in (piece.feed, piece.trial) if s is not None]
@@ -68,14 +68,14 @@ def _intake(intake: Intake) -> Iterator[str]:
             yield f"peer {peer} is listed without a piece"
 
 
-def _interest(state: State) -> Iterator[str]:
+def _interest(outlets: OutletsFace, intake: IntakeFace) -> Iterator[str]:
     """Interest upstream is a function of interest downstream: the pure form of what is kept by counts."""
-    supplies = [s for by in state.outlets.supplies.values() for s in by.values()]
+    supplies = [s for by in outlets.supplies.values() for s in by.values()]
     wanted = {id(piece) for s in supplies for piece in (s.piece, s.past) if piece is not None}
-    held = {id(piece) for known in state.intake.sources.values() for piece in known.values()}
+    held = {id(piece) for known in intake.sources.values() for piece in known.values()}
     if held - wanted:
         yield f"{len(held - wanted)} pieces are taken that no supply needs"
-    for by in state.outlets.supplies.values():
+    for by in outlets.supplies.values():
         for supply in by.values():
             if supply.piece is not None and not supply.entries:
                 yield f"supply {supply.attribute}:{supply.cell:b} is taken for nobody"

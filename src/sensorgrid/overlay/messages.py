@@ -6,9 +6,14 @@ again is a no-op, asking again is a new generation, and what carries an old one 
 by a partial redirect, its parts keep the generation, so both sides name them alike without another word.
 
 Cells are codes (see `sensorgrid.index.cell`), attributes are places in the grid's list.
+
+A message says two things about itself, as facts of its class: who may say it to a broker (`said_by`), and whether a
+connection is opened to say it (`dials`). Everything else that needs a list of messages derives it from `known`.
 """
 
-from typing import Annotated, TypeAlias
+from enum import Enum
+from types import MappingProxyType
+from typing import Annotated, Any, ClassVar, TypeAlias
 
 from msgspec import Meta, Struct
 
@@ -42,8 +47,38 @@ class Clip(Struct, frozen=True, array_like=True, gc=False):
     """values above are masked"""
 
 
+class Speaker(Enum):
+    """Who may say a message to a broker; from anybody else it is ignored."""
+
+    ANYONE = "anyone"
+    BROKERS = "brokers"
+
+
+ANYONE, BROKERS = Speaker.ANYONE, Speaker.BROKERS
+
+_known: "dict[str, type[Message]]" = {}
+known = MappingProxyType(_known)
+"""all messages by name, which is their tag on the wire; grows as modules that define some are imported"""
+
+
 class Message(Struct, frozen=True, array_like=True, tag=True, gc=False):
-    """Base of all messages."""
+    """Base of all messages. Each states `said_by` and `dials` in its own body."""
+
+    said_by: ClassVar[Speaker]
+    dials: ClassVar[bool]
+    """whether it is worth opening a connection for; otherwise it is dropped where none is open or being opened"""
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        """Learn of a message, if it says what a message has to say of itself."""
+        super().__init_subclass__(**options)
+        if not isinstance(cls.__dict__.get("said_by"), Speaker):
+            raise TypeError(f"message {cls.__name__}: found no speaker, expected said_by = ANYONE or BROKERS")
+        if not isinstance(cls.__dict__.get("dials"), bool):
+            raise TypeError(
+                f"message {cls.__name__}: found no word on dialling, expected dials = True or False"
+            )
+        if _known.setdefault(cls.__name__, cls) is not cls:
+            raise TypeError(f"message {cls.__name__}: found a second one, expected a name of its own")
 
 
 # -- streams: receiver to provider
@@ -51,6 +86,9 @@ class Message(Struct, frozen=True, array_like=True, tag=True, gc=False):
 
 class Want(Message, frozen=True):
     """Feed me these cells from these ticks on."""
+
+    said_by = ANYONE
+    dials = True
 
     generation: int
     """of all its entries"""
@@ -70,6 +108,9 @@ class Want(Message, frozen=True):
 class Leave(Message, frozen=True):
     """Feed me no longer: these entries, and what they were cut into."""
 
+    said_by = ANYONE
+    dials = False
+
     generation: int
     cells: tuple[Code, ...]
 
@@ -80,6 +121,9 @@ class Leave(Message, frozen=True):
 class Grant(Message, frozen=True):
     """You are fed; this is the path of the stream. Said again whenever the path changes."""
 
+    said_by = ANYONE
+    dials = False
+
     generation: int
     cells: tuple[Code, ...]
     path: Path | None
@@ -88,6 +132,9 @@ class Grant(Message, frozen=True):
 
 class Refuse(Message, frozen=True):
     """You are not, or no longer, fed."""
+
+    said_by = ANYONE
+    dials = False
 
     generation: int
     cells: tuple[Code, ...]
@@ -101,6 +148,9 @@ class Refuse(Message, frozen=True):
 class Redirect(Message, frozen=True):
     """Take this part of an entry from another broker."""
 
+    said_by = ANYONE
+    dials = False
+
     generation: int
     items: tuple[tuple[Code, Code], ...]
     """(cell of the entry, the part of it)"""
@@ -109,6 +159,9 @@ class Redirect(Message, frozen=True):
 
 class Feed(Message, frozen=True, gc=True):
     """One tick of one entry: every tick comes, in order, also those without a point of the cell."""
+
+    said_by = ANYONE
+    dials = False
 
     generation: int
     cell: Code
@@ -126,6 +179,9 @@ class Feed(Message, frozen=True, gc=True):
 class Ask(Message, frozen=True):
     """Client to broker: who can feed me these cells?"""
 
+    said_by = ANYONE
+    dials = False
+
     request: int
     attribute: int
     cells: tuple[Code, ...]
@@ -135,6 +191,9 @@ class Ask(Message, frozen=True):
 
 class Find(Message, frozen=True):
     """Broker to broker: the same, passed on (Algorithm 2)."""
+
+    said_by = BROKERS
+    dials = True
 
     asker: PeerId
     request: int
@@ -148,6 +207,9 @@ class Find(Message, frozen=True):
 class Found(Message, frozen=True):
     """Back along the trail: parts of the cells and who feeds them; None: nobody within reach."""
 
+    said_by = BROKERS
+    dials = True
+
     asker: PeerId
     request: int
     attribute: int
@@ -159,6 +221,9 @@ class Found(Message, frozen=True):
 class Located(Message, frozen=True):
     """Broker to client: the same, at the end of the trail."""
 
+    said_by = ANYONE
+    dials = False
+
     request: int
     attribute: int
     items: tuple[tuple[Code, PeerId | None], ...]
@@ -169,6 +234,9 @@ class Located(Message, frozen=True):
 
 class Offer(Message, frozen=True):
     """Will you take a stream of this cell from me and feed so much of my load?"""
+
+    said_by = BROKERS
+    dials = True
 
     number: int
     attribute: int
@@ -182,6 +250,9 @@ class Offer(Message, frozen=True):
 class Answer(Message, frozen=True):
     """So much is reserved for you, for a while; 0: no."""
 
+    said_by = BROKERS
+    dials = False
+
     number: int
     load: Count
 
@@ -189,12 +260,18 @@ class Answer(Message, frozen=True):
 class Moving(Message, frozen=True):
     """So much will come; the rest of the reservation is yours again."""
 
+    said_by = BROKERS
+    dials = False
+
     number: int
     load: Count
 
 
 class News(Message, frozen=True):
     """Free budgets that I know of, and who carries what."""
+
+    said_by = BROKERS
+    dials = False
 
     items: tuple[tuple[PeerId, int, int, tuple[tuple[int, Code], ...]], ...]
     """(broker, version, free points per period, (attribute, cell) that it takes from others)"""
@@ -206,12 +283,18 @@ class News(Message, frozen=True):
 class Ping(Message, frozen=True):
     """How far are you, and what do you see?"""
 
+    said_by = BROKERS
+    dials = True
+
     at: float
     """when it was asked, by the asker's clock"""
 
 
 class Pong(Message, frozen=True):
     """So far."""
+
+    said_by = BROKERS
+    dials = False
 
     at: float
     """as it was asked"""
@@ -221,6 +304,9 @@ class Pong(Message, frozen=True):
 
 class Shifted(Message, frozen=True):
     """What I see has changed: to those who should not wait until they ask."""
+
+    said_by = BROKERS
+    dials = True
 
     items: tuple[tuple[PeerId, float | None, int | None], ...]
     """(broker, delay one way in seconds or None if it does not answer, routers' links between if known)"""
@@ -232,12 +318,18 @@ class Shifted(Message, frozen=True):
 class Joined(Message, frozen=True):
     """I take these cells of yours from there; None: no longer."""
 
+    said_by = BROKERS
+    dials = True
+
     items: tuple[tuple[int, Code, PeerId | None], ...]
     """(attribute, cell, provider)"""
 
 
 class Steer(Message, frozen=True):
     """Take these cells of mine from elsewhere."""
+
+    said_by = BROKERS
+    dials = True
 
     items: tuple[tuple[int, Code, PeerId, PeerId], ...]
     """(attribute, cell, new provider, where that one takes it from if it has it not)"""
@@ -246,29 +338,8 @@ class Steer(Message, frozen=True):
 class Alive(Message, frozen=True):
     """Nothing else to say: the connection works."""
 
+    said_by = ANYONE
+    dials = True
+
     keep: bool = False
     """I want it open also when nothing flows: we are neighbours"""
-
-
-Any: TypeAlias = (
-    Want
-    | Leave
-    | Grant
-    | Refuse
-    | Redirect
-    | Feed
-    | Ask
-    | Find
-    | Found
-    | Located
-    | Offer
-    | Answer
-    | Moving
-    | News
-    | Ping
-    | Pong
-    | Shifted
-    | Joined
-    | Steer
-    | Alive
-)

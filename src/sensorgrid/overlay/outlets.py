@@ -8,6 +8,7 @@ lives exactly as long as it has entries: interest upstream is a function of inte
 """
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 from sensorgrid.index.codes import beside, contains, prefixes
 from sensorgrid.index.decompose import points_in
@@ -18,6 +19,7 @@ from sensorgrid.model.ids import Instant, PeerId, is_broker
 from sensorgrid.overlay.events import Published
 from sensorgrid.overlay.forwarding import Table
 from sensorgrid.overlay.intake import Piece
+from sensorgrid.overlay.kernel import Notebook
 from sensorgrid.overlay.loads import Loads
 from sensorgrid.overlay.messages import Clip, Path
 
@@ -138,16 +140,39 @@ class Supply:
                 del self.ring[old]
 
 
-class Outlets:
-    """All entries of a broker, its supplies, its budget."""
+@dataclass(slots=True)
+class Reservation:
+    """Budget that is promised to receivers on their way here."""
 
-    def __init__(self, budget: int, grid: Grid, depth: int) -> None:
+    peer: PeerId
+    number: int
+    attribute: int
+    cell: int
+    left: int
+    due: Instant
+    source: PeerId | None = None
+    """who feeds the cell, if not the one who asked"""
+
+
+class Outlets:
+    """All entries of a broker, its supplies, its budget and what is promised of it. Written by streams."""
+
+    def __init__(
+        self,
+        budget: int,
+        grid: Grid,
+        depth: int,
+        changed: Notebook[Supply] | None = None,
+        rerouted: Notebook[tuple[int, int]] | None = None,
+    ) -> None:
         self.budget = budget
         self.grid = grid
         self.loads = Loads(grid, depth)
         """of clients that could be fed by another broker"""
         self.used = 0
         """points per period of all entries"""
+        self.reservations: dict[tuple[PeerId, int], Reservation] = {}
+        """by who asked and his number"""
         self.reserved = 0
         """points per period that are promised to receivers on their way here"""
         self.freed = False
@@ -165,9 +190,9 @@ class Outlets:
         """by attribute and cell: brokers that take it from here, and how often"""
         self.fed_version = 0
         """grows with every change of `fed`"""
-        self.changed: dict[Supply, None] | None = None
+        self._changed = changed
         """supplies whose receiving brokers have changed, for whoever wants to know; None: nobody does"""
-        self.rerouted: dict[tuple[int, int], None] | None = None
+        self._rerouted = rerouted
         """(attribute, cell) that came, went, or come another way; the same"""
         self.leaving = 0
         """points per period of entries whose receivers were redirected and have not left yet"""
@@ -177,10 +202,23 @@ class Outlets:
         """What may still be promised."""
         return self.budget - self.used - self.reserved
 
-    def release(self, points: int) -> None:
-        """A promise is kept or void."""
+    # -- promises
+
+    def reserve(self, reservation: Reservation) -> None:
+        """Promise budget."""
+        self.reservations[reservation.peer, reservation.number] = reservation
+        self.reserved += reservation.left
+
+    def release(self, key: tuple[PeerId, int], points: int) -> None:
+        """So much of a promise is kept, or not needed."""
+        self.reservations[key].left -= points
         self.reserved -= points
         self.freed = True
+
+    def void(self, key: tuple[PeerId, int]) -> None:
+        """A promise is over."""
+        self.release(key, self.reservations[key].left)
+        del self.reservations[key]
 
     # -- supplies
 
@@ -232,8 +270,8 @@ class Outlets:
         """Have it no longer."""
         self._taken = None
         self.reroute(supply)
-        if self.changed is not None:
-            self.changed.pop(supply, None)
+        if self._changed is not None:
+            self._changed.strike(supply)
         del self.supplies[supply.attribute][supply.cell]
         below = self.below[supply.attribute]
         for code in prefixes(supply.cell):
@@ -243,8 +281,8 @@ class Outlets:
 
     def reroute(self, supply: Supply) -> None:
         """A supply comes another way, or not at all."""
-        if self.rerouted is not None:
-            self.rerouted[supply.attribute, supply.cell] = None
+        if self._rerouted is not None:
+            self._rerouted.note((supply.attribute, supply.cell))
 
     def taken(self) -> tuple[tuple[int, int], ...]:
         """(attribute, cell) of all supplies that come from other brokers."""
@@ -277,8 +315,8 @@ class Outlets:
             fed = self.fed.setdefault(entry.attribute, {}).setdefault(entry.cell, {})
             fed[entry.peer] = fed.get(entry.peer, 0) + 1
             self.fed_version += 1
-            if self.changed is not None:
-                self.changed[supply] = None
+            if self._changed is not None:
+                self._changed.note(supply)
         if entry.movable:
             self.loads.add(entry)
 
@@ -309,8 +347,8 @@ class Outlets:
         if is_broker(entry.peer):
             fed = self.fed[entry.attribute]
             self.fed_version += 1
-            if self.changed is not None:
-                self.changed[supply] = None
+            if self._changed is not None:
+                self._changed.note(supply)
             fed[entry.cell][entry.peer] -= 1
             if not fed[entry.cell][entry.peer]:
                 del fed[entry.cell][entry.peer]
@@ -322,8 +360,8 @@ class Outlets:
         """An entry is fed from now on."""
         if not entry.granted:
             entry.granted = True
-            if self.changed is not None and entry.of_broker and entry.supply is not None:
-                self.changed[entry.supply] = None
+            if self._changed is not None and entry.of_broker and entry.supply is not None:
+                self._changed.note(entry.supply)
             if entry.movable:
                 self.loads.add(entry)
 

@@ -34,9 +34,9 @@ from sensorgrid.overlay.events import (
 )
 from sensorgrid.overlay.forwarding import wanted_of
 from sensorgrid.overlay.intake import Intake, Piece
-from sensorgrid.overlay.messages import NO_ROOM, Ask, Clip, Leave, Located, Want
+from sensorgrid.overlay.kernel import Links
+from sensorgrid.overlay.messages import NO_ROOM, Ask, Clip, Leave, Located, Message, Want
 from sensorgrid.overlay.settings import SILENCES, Settings
-from sensorgrid.overlay.state import Links
 
 UNHEARD = ("nobody answers", "no answer")
 """reasons that may only mean that a question was lost"""
@@ -118,7 +118,7 @@ class Session:
 
     def handle(self, event: Event, now: Instant) -> list[Effect]:
         """One event, and all that follows from it here."""
-        self.now = self.intake.now = now
+        self.now = now
         match event:
             case Received(peer, message):  # what comes after the connection was given up is not for us
                 if peer in self.links.up:
@@ -159,7 +159,7 @@ class Session:
         times += [due for due in (self.intake.next_wakeup(), self._beat) if due is not None]
         return min(times, default=None)
 
-    def _received(self, peer: PeerId, message: messages.Any) -> None:
+    def _received(self, peer: PeerId, message: Message) -> None:
         match message:
             case messages.Feed():
                 self.intake.received(peer, message)

@@ -287,7 +287,7 @@ class Host:
 
     def _is_full(self, block: wire.Publish) -> bool:
         """Whether the lake is being read for a region, and all that can be kept until then has come."""
-        supply = self.broker.state.outlets.supplies.get(block.attribute, {}).get(block.cell)
+        supply = self.broker.boards.outlets.supplies.get(block.attribute, {}).get(block.cell)
         return supply is not None and supply.path is None and len(supply.early) >= EARLY_MAX
 
     def _publisher_gone(self, peer: Peer) -> None:
@@ -297,7 +297,7 @@ class Host:
 
     def status(self) -> wire.Status:
         """What an operator may want to know."""
-        driver, state = self.driver, self.broker.state
+        driver, broker = self.driver, self.broker
         streams = [
             wire.Stream(
                 attribute=supply.attribute,
@@ -307,7 +307,7 @@ class Host:
                 brokers=tuple(sorted({e.peer for e in supply.entries.values() if is_broker(e.peer)})),
                 points=supply.owed,
             )
-            for supplies in state.outlets.supplies.values()
+            for supplies in broker.boards.outlets.supplies.values()
             for supply in supplies.values()
             if supply.entries
         ]
@@ -322,7 +322,7 @@ class Host:
             sent_bytes={str(peer): count for peer, count in driver.sent_bytes.items()},
             clients_bytes=driver.clients_bytes,
             streams=tuple(streams),
-            messages=dict(state.counters.messages),
+            messages=dict(broker.kernel.counters.messages),
         )
 
     def _observed(self, peer: Peer) -> None:

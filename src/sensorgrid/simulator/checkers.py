@@ -18,6 +18,8 @@ from sensorgrid.overlay.broker import Broker
 from sensorgrid.overlay.events import Deliver
 from sensorgrid.overlay.forwarding import wanted_of
 from sensorgrid.overlay.invariants import broken
+from sensorgrid.overlay.mechanisms.liveness import Liveness
+from sensorgrid.overlay.mechanisms.neighbourhood import Neighbourhood
 from sensorgrid.overlay.messages import NO_ROOM, Clip
 from sensorgrid.overlay.session import Session
 from sensorgrid.simulator.world import World
@@ -136,14 +138,14 @@ def sessions_of(world: World) -> dict[PeerId, Session]:
 def rules(world: World) -> Iterator[str]:
     """Budgets, bookkeeping, interest: each broker by itself."""
     for peer, broker in brokers_of(world).items():
-        yield from (f"broker {peer}: {what}" for what in broken(broker.state))
+        yield from (f"broker {peer}: {what}" for what in broken(broker.boards))
 
 
 def circles(world: World) -> Iterator[str]:
     """No stream feeds itself, and every stream starts at its owner."""
     brokers = brokers_of(world)
     for peer, broker in brokers.items():
-        for by in broker.state.outlets.supplies.values():
+        for by in broker.boards.outlets.supplies.values():
             for supply in by.values():
                 at, way = peer, [peer]
                 current = supply
@@ -154,7 +156,7 @@ def circles(world: World) -> Iterator[str]:
                         break
                     way.append(at)
                     upper = (
-                        brokers[at].state.outlets.supply_for(supply.attribute, current.cell)
+                        brokers[at].boards.outlets.supply_for(supply.attribute, current.cell)
                         if at in brokers
                         else None
                     )
@@ -175,17 +177,17 @@ def conservation(world: World) -> Iterator[str]:
         actor = node.actor
         if actor is None or peer in restless:
             continue
-        intake = actor.state.intake if isinstance(actor, Broker) else actor.intake  # type: ignore[attr-defined]
+        intake = actor.boards.intake if isinstance(actor, Broker) else actor.intake  # type: ignore[attr-defined]
         for provider, known in intake.sources.items():
             taken |= {(provider, peer, generation, cell) for generation, cell in known}
     fed = {
         (peer, receiver, generation, cell)
         for peer, broker in brokers_of(world).items()
-        for receiver, by in broker.state.outlets.entries.items()
+        for receiver, by in broker.boards.outlets.entries.items()
         if receiver not in restless
         for generation, cell in by
     }
-    waiting = {(peer, *key) for peer, broker in brokers_of(world).items() for key in broker.state.waiting}
+    waiting = {(peer, *key) for peer, broker in brokers_of(world).items() for key in broker.boards.requests}
     for provider, receiver, generation, cell in sorted(taken - fed - waiting):
         yield f"{receiver} believes to have {cell:b} (generation {generation}) from {provider}, which does not feed it"
     for provider, receiver, generation, cell in sorted(fed - taken):
@@ -195,30 +197,28 @@ def conservation(world: World) -> Iterator[str]:
 def leftovers(world: World) -> Iterator[str]:
     """After everybody has left, brokers are as at the start (multires, section 4.4.3)."""
     for peer, broker in brokers_of(world).items():
-        state = broker.state
-        relays = [s for by in state.outlets.supplies.values() for s in by.values() if s.piece is not None]
-        measured = () if broker.neighbourhood is None else tuple(broker.neighbourhood.known)
+        outlets, peers, links = broker.boards.outlets, broker.boards.regions.peers, broker.kernel.links
+        relays = [s for by in outlets.supplies.values() for s in by.values() if s.piece is not None]
+        liveness, neighbourhood = broker.mechanism(Liveness), broker.mechanism(Neighbourhood)
+        kept = () if liveness is None else tuple(liveness.kept)
+        measured = () if neighbourhood is None else tuple(neighbourhood.known)
         rest: dict[str, object] = {
-            "entries": state.outlets.entries,
+            "entries": outlets.entries,
             "relayed supplies": relays,
-            "sources": state.intake.sources,
-            "waiting requests": state.waiting,
-            "reservations": state.reservations,
-            "used budget": state.outlets.used,
-            "reserved budget": state.outlets.reserved,
-            "entries by cell": {c for at in state.outlets.at.values() for c in at},
-            "moves": broker.replication.move,
-            "redirected": state.outlets.leaving,
-            "streams to brokers": [c for by in state.outlets.fed.values() for c in by],
-            "loads": [c for by in state.outlets.loads.whole().values() for c in by],
-            "located": state.located,
-            "lookups": state.lookups,
-            "connections": [
-                p for p in state.links.up if p not in {*state.peers, *broker.liveness.kept, *measured}
-            ],
-            "dialled": [p for p in state.links.dialling if p not in {*state.peers, *measured}],
-            "trees": {} if broker.trees is None else {**broker.trees.trees, **broker.trees.told},
+            "sources": broker.boards.intake.sources,
+            "waiting requests": broker.boards.requests,
+            "reservations": outlets.reservations,
+            "used budget": outlets.used,
+            "reserved budget": outlets.reserved,
+            "entries by cell": {c for at in outlets.at.values() for c in at},
+            "redirected": outlets.leaving,
+            "streams to brokers": [c for by in outlets.fed.values() for c in by],
+            "loads": [c for by in outlets.loads.whole().values() for c in by],
+            "connections": [p for p in links.up if p not in {*peers, *kept, *measured}],
+            "dialled": [p for p in links.dialling if p not in {*peers, *measured}],
         }
+        for mechanism in broker.mechanisms:
+            rest |= mechanism.leftovers()
         yield from (f"broker {peer}: {what} left: {found}" for what, found in rest.items() if found)
     for peer, session in sessions_of(world).items():
         rest = {
@@ -254,7 +254,7 @@ def unserved(world: World, client: PeerId, query: QueryId, faults_s: float, heal
     room = {}
     need: dict[PeerId, int] = {}
     for peer, broker in brokers_of(world).items():
-        room[peer] = broker.state.outlets.free
+        room[peer] = broker.boards.outlets.free
     for piece in session.queries[query].pieces:
         for region in world.regions.values():
             if region.attribute == piece.attribute and contains(region.cell, piece.cell):
@@ -267,7 +267,7 @@ def levels(world: World) -> int:
     """The longest live delegation: 2 is owner, relay, relay of the relay."""
     longest = 0
     for broker in brokers_of(world).values():
-        for by in broker.state.outlets.supplies.values():
+        for by in broker.boards.outlets.supplies.values():
             for supply in by.values():
                 if supply.piece is not None and supply.path is not None:
                     longest = max(longest, len(supply.path) - 1)

@@ -14,7 +14,7 @@ def flows(world: World) -> dict[tuple[PeerId, PeerId], int]:
     """Points per period (2^t-bits ticks) by (from, to), for all entries that are fed."""
     found: dict[tuple[PeerId, PeerId], int] = {}
     for peer, broker in brokers_of(world).items():
-        for supplies in broker.state.outlets.supplies.values():
+        for supplies in broker.boards.outlets.supplies.values():
             for supply in supplies.values():
                 for row in supply.table.rows.values():
                     points = _points(world, row)

@@ -130,7 +130,7 @@ class Schedule:
             self.levels,
             self.faults,
             self.served,
-            sum(broker.state.intake.circles for broker in checkers.brokers_of(world).values()),
+            sum(broker.boards.intake.circles for broker in checkers.brokers_of(world).values()),
             self.suspended,
             sum(s == "refused" for s in statuses),
             world.events,
@@ -250,13 +250,13 @@ class Schedule:
         """An operator moves load about."""
         rng = self.rng
         brokers = checkers.brokers_of(self.world)
-        busy = [p for p, b in brokers.items() if b.state.outlets.entries]
+        busy = [p for p, b in brokers.items() if b.boards.outlets.entries]
         if len(brokers) < 2 or not busy:
             return
         if rng.random() < 0.4 and self._cross(brokers):
             return
         peer = rng.choice(busy)
-        outlets = brokers[peer].state.outlets
+        outlets = brokers[peer].boards.outlets
         attribute = rng.choice([a for a, at in outlets.at.items() if at] or [0])
         cells = list(outlets.at.get(attribute, ())) or [8]
         cell = rng.choice(cells) >> rng.choice((0, 0, 1, 2))
@@ -270,7 +270,7 @@ class Schedule:
         found = [
             (peer, attribute, cell, list(takers))
             for peer, broker in brokers.items()
-            for attribute, by in broker.state.outlets.fed.items()
+            for attribute, by in broker.boards.outlets.fed.items()
             for cell, takers in by.items()
             if len(takers) > 1
         ]
@@ -328,7 +328,7 @@ class Schedule:
         relays = [
             p
             for p, b in checkers.brokers_of(self.world).items()
-            if any(s.piece is not None for by in b.state.outlets.supplies.values() for s in by.values())
+            if any(s.piece is not None for by in b.boards.outlets.supplies.values() for s in by.values())
         ]
         return self.rng.choice(relays if relays and self.rng.random() < 0.7 else self.brokers)
 

@@ -19,7 +19,7 @@ from sensorgrid.model.errors import SensorGridError
 from sensorgrid.model.grid import Grid
 from sensorgrid.model.ids import BROKERS_MAX, Instant, PeerId, QueryId
 from sensorgrid.model.query import Query
-from sensorgrid.overlay import messages
+from sensorgrid.overlay.assembly import Plug
 from sensorgrid.overlay.broker import Broker
 from sensorgrid.overlay.codec import encode
 from sensorgrid.overlay.events import (
@@ -47,6 +47,7 @@ from sensorgrid.overlay.events import (
     Woke,
 )
 from sensorgrid.overlay.geography import box_of, view_of
+from sensorgrid.overlay.messages import Message
 from sensorgrid.overlay.policies.interface import Policy
 from sensorgrid.overlay.policies.relays import Relays
 from sensorgrid.overlay.session import Session
@@ -93,7 +94,7 @@ class _Arrival(Struct, gc=False):
     sender: PeerId
     to: PeerId
     when: Instant
-    messages: list[messages.Any]
+    messages: list[Message]
 
 
 class World:
@@ -152,7 +153,7 @@ class World:
         self.admitted: dict[tuple[PeerId, QueryId], Instant] = {}
         """when a query was admitted"""
         self.on_deliver: Callable[[PeerId, Deliver], None] | None = None
-        self.on_send: Callable[[PeerId, PeerId, messages.Any], None] | None = None
+        self.on_send: Callable[[PeerId, PeerId, Message], None] | None = None
         self.events = 0
         self._queue: list[tuple[Instant, int, Callable[[], None] | _Arrival]] = []
         self._serial = 0
@@ -164,14 +165,20 @@ class World:
     # -- building
 
     def add_broker(
-        self, me: PeerId, settings: Settings, policy: Callable[[], Policy], relays: Relays | None = None
+        self,
+        me: PeerId,
+        settings: Settings,
+        policy: Callable[[], Policy],
+        relays: Relays | None = None,
+        others: tuple[Plug, ...] = (),
     ) -> Broker:
-        """A broker that is there from the start; `policy` is called again after a crash."""
+        """A broker that is there from the start; `policy` and `others` are called again after a crash."""
         count = [0]
 
         def make() -> Broker:
             count[0] += 1
-            return Broker(me, self.grid, settings, policy(), Random(f"{self.seed} {me} {count[0]}"), relays)
+            rng = Random(f"{self.seed} {me} {count[0]}")
+            return Broker(me, self.grid, settings, policy(), rng, relays, others)
 
         self._make[me] = make
         broker = make()
@@ -432,7 +439,7 @@ class World:
             case Recall(attribute, cell, epoch):
                 self._recall(me, attribute, cell, epoch)
 
-    def _send(self, me: PeerId, peer: PeerId, message: messages.Any) -> None:
+    def _send(self, me: PeerId, peer: PeerId, message: Message) -> None:
         connection = self.connections.get(_pair(me, peer))
         if connection is None or not connection.up.get(me) or connection.dead:
             return

@@ -4,25 +4,28 @@ A half-open connection accepts everything and delivers nothing; only silence giv
 something from time to time, and a connection without a word for three such times counts as broken.
 """
 
-from collections.abc import Callable
-from typing import Any
-
 from sensorgrid.model.ids import Instant, PeerId
+from sensorgrid.overlay.boards import Boards
+from sensorgrid.overlay.events import Assigned, Broken, PeerDown, Unused, Woke
+from sensorgrid.overlay.kernel import Kernel
+from sensorgrid.overlay.mechanism import Mechanism
 from sensorgrid.overlay.messages import Alive
 from sensorgrid.overlay.settings import SILENCES
-from sensorgrid.overlay.state import State
 
 
-class Liveness:
+class Liveness(Mechanism):
     """The mechanism."""
 
-    def __init__(self, state: State) -> None:
-        self.state = state
-        self.handlers: dict[type, Callable[[PeerId, Any], None]] = {Alive: self.alive}
-        self.broken: list[PeerId] = []
-        """connections that this broker gives up: the broker tells the other mechanisms"""
-        self.unused: list[PeerId] = []
-        """connections that nobody needs; the peer is well"""
+    def __init__(self, kernel: Kernel, boards: Boards) -> None:
+        self.kernel = kernel
+        self.boards = boards
+        self.handlers = {Alive: self.alive}
+        self.listens = {
+            Assigned: self.assigned,
+            PeerDown: self.peer_down,
+            Unused: self.peer_down,
+            Woke: self.woke,
+        }
         self._due: Instant | None = None
         self.kept: dict[PeerId, None] = {}
         """peers that want their connection to stay open"""
@@ -38,63 +41,69 @@ class Liveness:
 
     def settle(self) -> bool:
         """Keep the beat going."""
-        state = self.state
-        if self._due is None and (state.links.up or state.peers):
-            self._due = state.now + self._interval()
+        kernel = self.kernel
+        if self._due is None and (kernel.links.up or self.boards.regions.peers):
+            self._due = kernel.now + self._interval()
         return False
 
-    def assigned(self) -> None:
+    def assigned(self, event: Assigned) -> None:
         """New neighbours: dial them."""
         self._dial()
 
-    def peer_down(self, peer: PeerId) -> None:
+    def peer_down(self, event: PeerDown | Unused) -> None:
         """Dialled again at the next beat."""
-        self._quiet.pop(peer, None)
-        self.kept.pop(peer, None)
+        self._quiet.pop(event.peer, None)
+        self.kept.pop(event.peer, None)
 
     def next_wakeup(self) -> Instant | None:
         """The next beat."""
         return self._due
 
-    def woke(self) -> None:
+    def woke(self, event: Woke) -> None:
         """One beat."""
-        state = self.state
-        if self._due is None or self._due > state.now:
+        kernel = self.kernel
+        if self._due is None or self._due > kernel.now:
             return
         self._due = None
         self._dial()
-        alive_s = state.settings.alive_s
-        for peer, heard in list(state.links.up.items()):
-            if alive_s is not None and state.now - heard > SILENCES * alive_s:
-                self.broken.append(peer)
+        alive_s = kernel.settings.alive_s
+        broken: list[PeerId] = []
+        unused: list[PeerId] = []
+        for peer, heard in list(kernel.links.up.items()):
+            if alive_s is not None and kernel.now - heard > SILENCES * alive_s:
+                broken.append(peer)
                 continue
             if self._wanted(peer) or peer in self.kept or not self._idle(peer):
                 self._quiet.pop(peer, None)
-            elif state.now - self._quiet.setdefault(peer, state.now) > state.settings.idle_s:
-                self.unused.append(peer)
+            elif kernel.now - self._quiet.setdefault(peer, kernel.now) > kernel.settings.idle_s:
+                unused.append(peer)
                 continue
             if alive_s is not None:
-                state.send(peer, Alive(self._wanted(peer)))
+                kernel.send(peer, Alive(self._wanted(peer)))
+        for peer in reversed(broken):
+            kernel.happened.put(Broken(peer))
+        for peer in reversed(unused):
+            kernel.happened.put(Unused(peer))
 
     def _dial(self) -> None:
-        for peer in self.state.peers:
-            if self.state.me < peer and peer not in self.state.links.up:
-                self.state.send(peer, Alive(True))
+        for peer in self.boards.regions.peers:
+            if self.kernel.me < peer and peer not in self.kernel.links.up:
+                self.kernel.send(peer, Alive(True))
 
     def _wanted(self, peer: PeerId) -> bool:
         """Whether a connection is kept though nothing flows: to neighbours on the map, and to those measured often."""
-        return peer in self.state.peers or peer in self.state.near
+        return peer in self.boards.regions.peers or peer in self.boards.distances.near
 
     def _idle(self, peer: PeerId) -> bool:
-        state = self.state
+        boards = self.boards
         return (
-            not state.intake.uses(peer)
-            and peer not in state.asked
-            and peer not in state.outlets.entries
-            and all(key[0] != peer for key in state.reservations)
-            and all(key[0] != peer for key in state.waiting)
+            not boards.intake.uses(peer)
+            and peer not in boards.distances.awaited
+            and peer not in boards.outlets.entries
+            and all(key[0] != peer for key in boards.outlets.reservations)
+            and all(key[0] != peer for key in boards.requests)
         )
 
     def _interval(self) -> float:
-        alive_s = self.state.settings.alive_s
-        return self.state.settings.idle_s if alive_s is None else alive_s
+        alive_s = self.kernel.settings.alive_s
+        return self.kernel.settings.idle_s if alive_s is None else alive_s

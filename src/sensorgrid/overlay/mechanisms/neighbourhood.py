@@ -9,15 +9,14 @@ A measurement that differs much from the smoothed one is repeated at once: if th
 changed and the new value holds from then on; smoothing would need many periods to believe it.
 """
 
-from collections.abc import Callable
-from dataclasses import dataclass
 from heapq import nsmallest
-from typing import Any
 
 from sensorgrid.model.ids import Instant, PeerId, is_broker
-from sensorgrid.overlay.events import Assigned
+from sensorgrid.overlay.boards import Asked, Boards, Distances, Measured, Seen
+from sensorgrid.overlay.events import Assigned, PeerDown, Routed, Woke
+from sensorgrid.overlay.kernel import Kernel, Notebook
+from sensorgrid.overlay.mechanism import Mechanism
 from sensorgrid.overlay.messages import Ping, Pong, Shifted
-from sensorgrid.overlay.state import Measured, Seen, State
 
 View = dict[PeerId, Seen]
 
@@ -37,17 +36,6 @@ SHIFTS_MAX = 65_536
 """changed pairs that wait to be looked at; of more, trees hear in their usual time"""
 MISSES_MAX = 3
 """questions without an answer after which a broker that was only heard of is forgotten"""
-
-
-@dataclass(slots=True)
-class _Asked:
-    at: Instant
-    again: float | None = None
-    """what the measurement before said, if it was doubted"""
-    dialled: bool = False
-    """whether the connection had to be opened first, which takes time as well"""
-    once_more: bool = False
-    """whether a connection has closed over the question, so that it was asked again"""
 
 
 def _other(delay_s: float, usual_s: float) -> bool:
@@ -70,14 +58,32 @@ def _differ(before: View, after: View) -> bool:
     )
 
 
-class Neighbourhood:
+class Neighbourhood(Mechanism):
     """The mechanism."""
 
-    def __init__(self, state: State, k: int, measure_s: float) -> None:
-        self.state = state
+    def __init__(
+        self,
+        kernel: Kernel,
+        boards: Boards,
+        distances: Distances,
+        shifts: Notebook[tuple[PeerId, PeerId]] | None,
+        k: int,
+        measure_s: float,
+    ) -> None:
+        self.kernel = kernel
+        self.outlets = boards.outlets
+        self.distances = distances
+        self.shifts = shifts
+        """pairs of which the first has measured another delay than before, for whoever wants to know"""
         self.k = k
         self.measure_s = measure_s
-        self.handlers: dict[type, Callable[[PeerId, Any], None]] = {
+        self.listens = {
+            Assigned: self.assigned,
+            Routed: self.routed,
+            PeerDown: self.peer_down,
+            Woke: self.woke,
+        }
+        self.handlers = {
             Ping: self.pinged,
             Pong: self.ponged,
             Shifted: self.shifted,
@@ -86,9 +92,7 @@ class Neighbourhood:
         """brokers that were heard of, and how often they did not answer since they last did"""
         self._assigned: frozenset[PeerId] = frozenset()
         """those of the assignment, which are never forgotten"""
-        self._asked: dict[PeerId, _Asked] = {}
-        """pings without an answer"""
-        state.asked = self._asked
+        self._asked = distances.awaited
         self._due: Instant | None = None
         self._stale = False
         """whether the neighbourhood has to be chosen anew"""
@@ -103,12 +107,12 @@ class Neighbourhood:
 
     def pinged(self, peer: PeerId, message: Ping) -> None:
         """Answer; and who asks is worth knowing."""
-        self.state.send(peer, Pong(message.at, tuple(self._view())))
+        self.kernel.send(peer, Pong(message.at, tuple(self._view())))
         self._learn(peer)
 
     def _view(self) -> list[tuple[PeerId, float, int | None, float]]:
-        state = self.state
-        return [(p, m.delay_s, state.hops.get(p), state.now - m.at) for p, m in state.delays.items()]
+        now, hops = self.kernel.now, self.distances.hops
+        return [(p, m.delay_s, hops.get(p), now - m.at) for p, m in self.distances.delays.items()]
 
     # -- this broker measures
 
@@ -121,11 +125,11 @@ class Neighbourhood:
         self._first()
         if self._due is None:
             # Not all at once, or the answers queue behind each other.
-            self._due = self.state.now + self.measure_s * (0.5 + 0.5 * self.state.rng.random())
+            self._due = self.kernel.now + self.measure_s * (0.5 + 0.5 * self.kernel.rng.random())
 
     def _learn(self, peer: PeerId) -> None:
         if (
-            peer != self.state.me
+            peer != self.kernel.me
             and is_broker(peer)
             and (peer in self._assigned or len(self.known) < KNOWN_MAX)
         ):
@@ -134,15 +138,15 @@ class Neighbourhood:
     def _first(self) -> None:
         new = [
             p for p, misses in self.known.items()
-            if not misses and p not in self.state.delays and p not in self._asked
+            if not misses and p not in self.distances.delays and p not in self._asked
         ]  # fmt: skip
         for peer in new[:FIRST_MAX]:
             self._ping(peer)
 
     def _ping(self, peer: PeerId, again: float | None = None, once_more: bool = False) -> None:
-        self._asked[peer] = _Asked(self.state.now, again, peer not in self.state.links.up, once_more)
-        self._turns[peer] = self.state.now
-        self.state.send(peer, Ping(self.state.now))
+        self._asked[peer] = Asked(self.kernel.now, again, peer not in self.kernel.links.up, once_more)
+        self._turns[peer] = self.kernel.now
+        self.kernel.send(peer, Ping(self.kernel.now))
 
     def ponged(self, peer: PeerId, message: Pong) -> None:
         """An answer, to what was asked last."""
@@ -155,8 +159,8 @@ class Neighbourhood:
         if asked.dialled:
             self._ping(peer, asked.again, asked.once_more)  # now it is open
         else:
-            self._measured(peer, (self.state.now - message.at) / 2, asked.again)
-        now, seen = self.state.now, {}
+            self._measured(peer, (self.kernel.now - message.at) / 2, asked.again)
+        now, seen = self.kernel.now, {}
         for other, delay_s, hops, age_s in message.view[:KNOWN_MAX]:
             if _sound(other, delay_s, hops):
                 seen[other] = Seen(delay_s, hops, now - max(0.0, age_s))
@@ -164,15 +168,15 @@ class Neighbourhood:
 
     def shifted(self, peer: PeerId, message: Shifted) -> None:
         """Somebody whose view is known sees something else now."""
-        if peer not in self.state.views:
+        if peer not in self.distances.views:
             return
-        seen = dict(self.state.views[peer])
+        seen = dict(self.distances.views[peer])
         for other, delay_s, hops in message.items[:KNOWN_MAX]:
             before = seen.get(other)
             if delay_s is None:
                 changed = seen.pop(other, None) is not None
             elif _sound(other, delay_s, hops) and (before is not None or len(seen) < KNOWN_MAX):
-                seen[other] = Seen(delay_s, hops, self.state.now)
+                seen[other] = Seen(delay_s, hops, self.kernel.now)
                 changed = before is None or before.hops != hops or _other(delay_s, before.delay_s)
             else:
                 changed = False
@@ -180,32 +184,33 @@ class Neighbourhood:
                 self._shift(peer, other)
         self._sees(peer, seen)
 
-    def routed(self, peer: PeerId, hops: int) -> None:
+    def routed(self, event: Routed) -> None:
         """The world tells how many links lie between."""
-        if self.state.hops.get(peer) != hops:
-            self.state.hops[peer] = hops
-            self.state.sights += 1
-            self._shift(self.state.me, peer)
+        peer, hops = event.peer, event.hops
+        if self.distances.hops.get(peer) != hops:
+            self.distances.hops[peer] = hops
+            self.distances.sights += 1
+            self._shift(self.kernel.me, peer)
 
     def _shift(self, peer: PeerId, other: PeerId) -> None:
-        if self.state.shifts is not None and len(self.state.shifts) < SHIFTS_MAX:
-            self.state.shifts[peer, other] = None
+        if self.shifts is not None and len(self.shifts) < SHIFTS_MAX:
+            self.shifts.note((peer, other))
 
     def _sees(self, peer: PeerId, seen: View) -> None:
-        self.state.views[peer] = seen
+        self.distances.views[peer] = seen
         if _differ(self._looks.get(peer, {}), seen):
             self._looks[peer] = seen
-            self.state.sights += 1
+            self.distances.sights += 1
         for other in seen:
             self._learn(other)
 
     def _measured(self, peer: PeerId, delay_s: float, doubted: float | None) -> None:
-        state = self.state
-        before = state.delays.get(peer)
+        kernel, distances = self.kernel, self.distances
+        before = distances.delays.get(peer)
         if before is None:
-            state.delays[peer] = Measured(delay_s, state.now)
+            distances.delays[peer] = Measured(delay_s, kernel.now)
             self._noted[peer] = delay_s
-            state.sights += 1
+            distances.sights += 1
             self._stale = True
             return
         usual = before.delay_s
@@ -217,34 +222,34 @@ class Neighbourhood:
                 return  # two odd ones that do not agree say nothing
             usual = delay_s
         smooth = usual + GAIN * (delay_s - usual)
-        state.delays[peer] = Measured(smooth, state.now)
+        distances.delays[peer] = Measured(smooth, kernel.now)
         self._stale = True
         if _other(smooth, self._noted[peer]):
             self._noted[peer] = smooth
-            state.sights += 1
-            self._shift(state.me, peer)
+            distances.sights += 1
+            self._shift(kernel.me, peer)
 
     def _gone(self, peer: PeerId) -> None:
         """A broker that does not answer is no neighbour; it is asked again in its turn. Hearsay is forgotten."""
-        state = self.state
+        distances = self.distances
         self._asked.pop(peer, None)
         if peer in self.known:
             self.known[peer] += 1
             if self.known[peer] >= MISSES_MAX and peer not in self._assigned:
                 del self.known[peer]
                 self._turns.pop(peer, None)
-                state.hops.pop(peer, None)
-        state.views.pop(peer, None)
+                distances.hops.pop(peer, None)
+        distances.views.pop(peer, None)
         self._looks.pop(peer, None)
         self._noted.pop(peer, None)
-        if state.delays.pop(peer, None) is not None:
-            state.sights += 1
-            self._shift(state.me, peer)
+        if distances.delays.pop(peer, None) is not None:
+            distances.sights += 1
+            self._shift(self.kernel.me, peer)
             self._stale = True
 
     def _providers(self) -> list[PeerId]:
         """Whoever feeds this broker: a way in use is measured every period, however far it is."""
-        supplies = (s for cells in self.state.outlets.supplies.values() for s in cells.values())
+        supplies = (s for cells in self.outlets.supplies.values() for s in cells.values())
         fed_by = {s.path[-2] for s in supplies if s.path is not None and not s.owned}
         return sorted(fed_by & self.known.keys())
 
@@ -254,12 +259,13 @@ class Neighbourhood:
         """Choose the neighbourhood."""
         if self._stale:
             self._stale = False
-            delays = self.state.delays
-            self.state.near = tuple(nsmallest(self.k, delays, key=lambda p: (delays[p].delay_s, p)))
+            delays = self.distances.delays
+            self.distances.near = tuple(nsmallest(self.k, delays, key=lambda p: (delays[p].delay_s, p)))
         return False
 
-    def peer_down(self, peer: PeerId) -> None:
+    def peer_down(self, event: PeerDown) -> None:
         """Its answer will not come; without a question open, a closed connection says nothing, nor does one alone."""
+        peer = event.peer
         asked = self._asked.get(peer)
         if asked is None:
             return
@@ -272,16 +278,16 @@ class Neighbourhood:
         """The next period."""
         return self._due
 
-    def woke(self) -> None:
+    def woke(self, event: Woke) -> None:
         """Measure the neighbours, and some of the others."""
-        state = self.state
-        if self._due is None or self._due > state.now:
+        now = self.kernel.now
+        if self._due is None or self._due > now:
             return
-        self._due = state.now + self.measure_s
+        self._due = now + self.measure_s
         for peer in list(self._asked):
             self._gone(peer)
         self.settle()
-        for peer in dict.fromkeys((*state.near, *self._providers())):
+        for peer in dict.fromkeys((*self.distances.near, *self._providers())):
             self._ping(peer)
         others = [p for p in self.known if p not in self._asked]
         count = max(1, -(-len(self.known) // TURNS))

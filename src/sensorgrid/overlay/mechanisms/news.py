@@ -6,26 +6,28 @@ exchanges streams with: who feeds a replica wants to know whether it has room. E
 broker, so what arrives on many ways is passed on once.
 """
 
-from collections.abc import Callable
-from typing import Any
-
 from sensorgrid.model.ids import Instant, PeerId, is_broker
+from sensorgrid.overlay.boards import Boards, Cells, Hearsay
+from sensorgrid.overlay.events import PeerDown, PeerUp, Woke
+from sensorgrid.overlay.kernel import Kernel
+from sensorgrid.overlay.mechanism import Mechanism
 from sensorgrid.overlay.messages import News as NewsMessage
-from sensorgrid.overlay.state import State
-
-Cells = tuple[tuple[int, int], ...]
-"""(attribute, cell)"""
 
 
-class News:
+class News(Mechanism):
     """The mechanism."""
 
-    def __init__(self, state: State, gossips: bool, carried: bool) -> None:
-        self.state = state
+    def __init__(
+        self, kernel: Kernel, boards: Boards, hearsay: Hearsay, gossips: bool, carried: bool
+    ) -> None:
+        self.kernel = kernel
+        self.boards = boards
+        self.hearsay = hearsay
         self.gossips = gossips
         self.carried = carried
         """whether it tells what it carries"""
-        self.handlers: dict[type, Callable[[PeerId, Any], None]] = {NewsMessage: self.heard}
+        self.listens = {PeerUp: self.peer_up, PeerDown: self.peer_down, Woke: self.woke}
+        self.handlers = {NewsMessage: self.heard}
         self._version = 0
         self._told: tuple[int, Cells] | None = None
         self._pending: dict[PeerId, None] = {}
@@ -34,88 +36,77 @@ class News:
 
     def heard(self, peer: PeerId, message: NewsMessage) -> None:
         """Keep what is newer; clients have no say in this."""
-        state = self.state
+        me, hearsay = self.kernel.me, self.hearsay
         if not is_broker(peer):
             return
         for broker, version, free, cells in message.items:
-            known = state.free_of.get(broker)
-            if broker == state.me or (known is not None and known[0] >= version):
+            known = hearsay.free_of.get(broker)
+            if broker == me or (known is not None and known[0] >= version):
                 continue
-            state.free_of[broker] = (version, free)
-            self._carries(broker, cells)
+            hearsay.free_of[broker] = (version, free)
+            hearsay.carries(broker, cells)
             if self.gossips:
                 self._pending[broker] = None
 
-    def _carries(self, broker: PeerId, cells: Cells) -> None:
-        carriers, before = self.state.carriers, self.state.carried.get(broker, ())
-        cells = tuple(dict.fromkeys(cells))
-        if cells == before:
-            return
-        self.state.carriers_version += 1
-        for attribute, cell in before:
-            of = carriers[attribute]
-            del of[cell][broker]
-            if not of[cell]:
-                del of[cell]
-        for attribute, cell in cells:
-            carriers.setdefault(attribute, {}).setdefault(cell, {})[broker] = None
-        self.state.carried[broker] = cells
+    def corrected(self, peer: PeerId, free: int) -> None:
+        """A broker has said what it has free: better than what was last heard of it, and no news to others."""
+        version = self.hearsay.free_of.get(peer, (0, 0))[0]
+        self.hearsay.free_of[peer] = (version, free)
 
     def settle(self) -> bool:
         """Plan to tell what has changed."""
-        state = self.state
+        kernel = self.kernel
         if self._due is None and (self._pending or self._changed()):
-            self._due = state.now + state.settings.news_s
+            self._due = kernel.now + kernel.settings.news_s
         return False
 
     def _changed(self) -> bool:
         if self._told is None:
             return True
         free, cells = self._told
-        outlets, settings = self.state.outlets, self.state.settings
+        outlets, settings = self.boards.outlets, self.kernel.settings
         return abs(outlets.free - free) > settings.news_change * settings.budget or cells != self._cells()
 
     def _cells(self) -> Cells:
-        return self.state.outlets.taken() if self.carried else ()
+        return self.boards.outlets.taken() if self.carried else ()
 
     def _item(self) -> tuple[PeerId, int, int, Cells]:
         # By the clock, so that a broker that has crashed and begins anew is still believed.
-        self._version = max(self._version + 1, int(self.state.now * 1000))
-        return (self.state.me, self._version, self.state.outlets.free, self._cells())
+        self._version = max(self._version + 1, int(self.kernel.now * 1000))
+        return (self.kernel.me, self._version, self.boards.outlets.free, self._cells())
 
-    def peer_up(self, peer: PeerId) -> None:
+    def peer_up(self, event: PeerUp) -> None:
         """A newcomer hears everything."""
-        if is_broker(peer):
-            self.state.send(peer, NewsMessage((self._item(), *self._known(peer))))
+        if is_broker(event.peer):
+            self.kernel.send(event.peer, NewsMessage((self._item(), *self._known(event.peer))))
 
     def _known(self, peer: PeerId) -> list[tuple[PeerId, int, int, Cells]]:
         if not self.gossips:
             return []
-        state = self.state
-        return [(b, v, f, state.carried.get(b, ())) for b, (v, f) in state.free_of.items() if b != peer]
+        carried = self.hearsay.carried
+        return [(b, v, f, carried.get(b, ())) for b, (v, f) in self.hearsay.free_of.items() if b != peer]
 
-    def peer_down(self, peer: PeerId) -> None:
+    def peer_down(self, event: PeerDown) -> None:
         """Of a broker that is gone, or cannot be dialled, nothing is known, least of all that it has room.
 
         Newer news of it, from whomever, are welcome; so an outage of this broker's own heals by itself.
         """
-        self.state.free_of.pop(peer, None)
-        self._carries(peer, ())
-        self._pending.pop(peer, None)
+        self.hearsay.free_of.pop(event.peer, None)
+        self.hearsay.carries(event.peer, ())
+        self._pending.pop(event.peer, None)
 
     def next_wakeup(self) -> Instant | None:
         """When it is time to tell."""
         return self._due
 
-    def woke(self) -> None:
+    def woke(self, event: Woke) -> None:
         """Tell those next to this broker."""
-        state = self.state
-        if self._due is None or self._due > state.now:
+        kernel = self.kernel
+        if self._due is None or self._due > kernel.now:
             return
         self._due = None
-        items = [
-            (b, *state.free_of[b], state.carried.get(b, ())) for b in self._pending if b in state.free_of
-        ]
+        free_of, carried = self.hearsay.free_of, self.hearsay.carried
+        items = [(b, *free_of[b], carried.get(b, ())) for b in self._pending if b in free_of]
         self._pending.clear()
         if self._changed():
             item = self._item()
@@ -124,7 +115,7 @@ class News:
         if not items:
             return
         message = NewsMessage(tuple(items))
-        partners = (p for p in (*state.intake.sources, *state.outlets.entries) if is_broker(p))
-        for peer in dict.fromkeys((*state.peers, *partners)):
-            if peer in state.links.up:
-                state.send(peer, message)
+        partners = (p for p in (*self.boards.intake.sources, *self.boards.outlets.entries) if is_broker(p))
+        for peer in dict.fromkeys((*self.boards.regions.peers, *partners)):
+            if peer in kernel.links.up:
+                kernel.send(peer, message)

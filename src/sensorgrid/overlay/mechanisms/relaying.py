@@ -8,50 +8,61 @@ one when the new one feeds it. A relay with one receiver left hands it back (`re
 multires).
 """
 
-from collections.abc import Callable
-from typing import Any
-
 from sensorgrid.index.codes import prefixes
 from sensorgrid.model.ids import Instant, PeerId, is_broker
+from sensorgrid.overlay.boards import Boards
 from sensorgrid.overlay.departures import Departures
+from sensorgrid.overlay.events import PeerDown, Woke
+from sensorgrid.overlay.kernel import Kernel, Notebook
+from sensorgrid.overlay.mechanism import Mechanism
 from sensorgrid.overlay.outlets import Entry, Supply
 from sensorgrid.overlay.policies.merging import merge
 from sensorgrid.overlay.policies.relays import STRATEGIES, UNKNOWN, Relays, Sight
-from sensorgrid.overlay.state import State
+from sensorgrid.overlay.service import Service
 
 DECLINED_S = 30.0
 """how long a receiver that did not go is not sent to the same relay for the same cell"""
 
 
-class Relaying:
+class Relaying(Mechanism):
     """The mechanism."""
 
-    def __init__(self, state: State, relays: Relays) -> None:
-        self.state = state
+    def __init__(
+        self,
+        kernel: Kernel,
+        boards: Boards,
+        service: Service,
+        changed: Notebook[Supply],
+        relays: Relays,
+    ) -> None:
+        self.kernel = kernel
+        self.outlets = boards.outlets
+        self.distances = boards.distances
         self.relays = relays
         self.strategy = STRATEGIES[relays.strategy]
-        self.handlers: dict[type, Callable[[PeerId, Any], None]] = {}
-        self._departures: Departures[PeerId] = Departures(state, self._stayed)
+        self.listens = {PeerDown: self.peer_down, Woke: self.woke}
+        self._departures: Departures[PeerId] = Departures(kernel, service, self._stayed)
         self._declined: dict[tuple[int, int, PeerId, PeerId], Instant] = {}
         """(attribute, cell, receiver, relay), and until when; the oldest first"""
-        self._changed = state.outlets.changed = {}
+        self._changed = changed
         """supplies whose receivers have changed since they were looked at"""
         self._sights = 0
         self._due: Instant | None = None
 
     def settle(self) -> bool:
         """Plan to look, soon, at what has changed."""
-        if self._sights != self.state.sights:
-            self._sights = self.state.sights
-            for by in self.state.outlets.supplies.values():
-                self._changed.update(dict.fromkeys(s for s in by.values() if s.entries))
+        if self._sights != self.distances.sights:
+            self._sights = self.distances.sights
+            for by in self.outlets.supplies.values():
+                for supply in by.values():
+                    if supply.entries:
+                        self._changed.note(supply)
         if self._changed and self._due is None:
-            self._due = self.state.now + self.relays.review_s
+            self._due = self.kernel.now + self.relays.review_s
         return False
 
     def _review(self) -> None:
-        changed = list(self._changed)
-        self._changed.clear()
+        changed = self._changed.take()
         chosen: dict[tuple[PeerId, tuple[PeerId, ...]], PeerId] = {}
         for supply in changed:
             if supply.path is not None and len(supply.entries) > 1:
@@ -82,20 +93,20 @@ class Relaying:
             self._send(relay, entries, streams.get(relay, set()))
 
     def _relay(self, receiver: PeerId, path: tuple[PeerId, ...]) -> PeerId:
-        state = self.state
-        near = tuple(p for p in state.near if p not in path)
+        distances = self.distances
+        near = tuple(p for p in distances.near if p not in path)
         return self.strategy(
             Sight(
                 receiver,
                 near,
                 self._here,
-                lambda n: state.delay_between(n, receiver),
+                lambda n: distances.delay_between(n, receiver),
                 self.relays.same_s,
             )
         )
 
     def _here(self, peer: PeerId) -> float:
-        measured = self.state.delays.get(peer)
+        measured = self.distances.delays.get(peer)
         return UNKNOWN if measured is None else measured.delay_s
 
     def _send(self, relay: PeerId, entries: list[Entry], streams: set[int]) -> None:
@@ -113,17 +124,16 @@ class Relaying:
             going += self._meeting(relay, rest, streams)
         if going:
             self._departures.send(going, relay, relay)
-            self.state.counters.delegations += 1
+            self.kernel.counters.delegations += 1
 
     def _meeting(self, relay: PeerId, rest: list[Entry], streams: set[int]) -> list[tuple[Entry, int]]:
         """Receivers that meet at a region now; those below it follow when the relay has it.
 
         All at once, a small one might come first, and the relay could not take the region whole.
         """
-        state = self.state
         named: list[tuple[Entry | int, int]] = [(entry, entry.cell) for entry in rest]
         named += [(cell, cell) for cell in sorted(streams)]
-        regions, served = merge(named, self._size, self.relays.delta, state.digits)
+        regions, served = merge(named, self._size, self.relays.delta, self.kernel.digits)
         at = set(regions)
         found: dict[Entry, int] = {}
         for entry, part in served:
@@ -134,28 +144,28 @@ class Relaying:
         return list(found.items())
 
     def _size(self, cell: int) -> int:
-        return self.state.grid.points_per_period >> (cell.bit_length() - 1)
+        return self.kernel.grid.points_per_period >> (cell.bit_length() - 1)
 
     def _stayed(self, relay: PeerId, entries: list[Entry]) -> None:
         for entry in entries:
             key = (entry.attribute, entry.cell, entry.peer, relay)
             self._declined.pop(key, None)
-            self._declined[key] = self.state.now + DECLINED_S
+            self._declined[key] = self.kernel.now + DECLINED_S
 
     def _forgive(self) -> None:
         """What was declined long enough ago may be tried again."""
         while self._declined:
             key, until = next(iter(self._declined.items()))
-            if until > self.state.now:
+            if until > self.kernel.now:
                 return
             del self._declined[key]
-            supply = self.state.outlets.supply_for(key[0], key[1])
+            supply = self.outlets.supply_for(key[0], key[1])
             if supply is not None and supply.entries:
-                self._changed[supply] = None
+                self._changed.note(supply)
 
-    def peer_down(self, peer: PeerId) -> None:
+    def peer_down(self, event: PeerDown) -> None:
         """Nobody can be relayed over it now."""
-        self._departures.peer_down(peer)
+        self._departures.peer_down(event.peer)
 
     def next_wakeup(self) -> Instant | None:
         """When to look again, or when somebody should have left."""
@@ -163,10 +173,10 @@ class Relaying:
         times = [t for t in (self._due, self._departures.next_wakeup(), forgiven) if t is not None]
         return min(times, default=None)
 
-    def woke(self) -> None:
+    def woke(self, event: Woke) -> None:
         """Look at what has changed."""
         self._departures.woke()
         self._forgive()
-        if self._due is not None and self._due <= self.state.now:
+        if self._due is not None and self._due <= self.kernel.now:
             self._due = None
             self._review()

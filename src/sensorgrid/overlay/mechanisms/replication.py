@@ -6,18 +6,20 @@ them. One move is under way at a time. A relay that is left with one receiver ha
 (section 4.4.3), after a minimum age.
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 from sensorgrid.index.codes import prefixes
 from sensorgrid.model.ids import Instant, PeerId
+from sensorgrid.overlay.boards import Boards
 from sensorgrid.overlay.departures import Departures
-from sensorgrid.overlay.events import Advised
+from sensorgrid.overlay.events import Advised, PeerDown, Woke
+from sensorgrid.overlay.faces import Listener, Placement
+from sensorgrid.overlay.kernel import Kernel
+from sensorgrid.overlay.mechanism import Mechanism
 from sensorgrid.overlay.messages import Answer, Moving, Offer
-from sensorgrid.overlay.outlets import Entry, Supply
+from sensorgrid.overlay.outlets import Entry, Reservation, Supply
 from sensorgrid.overlay.policies.interface import Holding, Policy, Proposal, View
-from sensorgrid.overlay.state import Reservation, State
+from sensorgrid.overlay.service import Service
 
 DECLINED_S = 30.0
 """how long a failed pair is not proposed again"""
@@ -40,25 +42,43 @@ class Move:
     """an operator's wish: it need not pay, and brokers' streams move too"""
 
 
-class Replication:
+class Replication(Mechanism):
     """The mechanism."""
 
-    def __init__(self, state: State, policy: Policy) -> None:
-        self.state = state
+    def __init__(
+        self,
+        kernel: Kernel,
+        boards: Boards,
+        service: Service,
+        listener: Listener,
+        placement: Placement | None,
+        policy: Policy,
+    ) -> None:
+        self.kernel = kernel
+        self.boards = boards
+        self.outlets = boards.outlets
+        self.hearsay = boards.hearsay
+        self.service = service
+        self.listener = listener
+        self.placement = placement
+        """who says whether this broker is worth its while as a relay; None: it never is for one receiver"""
         self.policy = policy
-        self.handlers: dict[type, Callable[[PeerId, Any], None]] = {
+        self.listens = {PeerDown: self.peer_down, Advised: self.advised, Woke: self.woke}
+        self.handlers = {
             Offer: self.offered,
             Answer: self.answered,
             Moving: self.moving,
         }
         self.move: Move | None = None
         self._number = 0
-        self._departures: Departures[Proposal] = Departures(state, lambda why, _: self._decline(why))
+        self._departures: Departures[Proposal] = Departures(
+            kernel, service, lambda why, _: self._decline(why)
+        )
         self._declined: dict[tuple[int, int, PeerId], tuple[Instant, int]] = {}
         """until when, and which news of the target led to it"""
         self._review_at: Instant | None = None
         self._foresee_at: Instant | None = None
-        self._tight = 0.0 if policy.foresees is None else (1 - policy.foresees) * state.settings.budget
+        self._tight = 0.0 if policy.foresees is None else (1 - policy.foresees) * kernel.settings.budget
         """with less room than this the policy looks ahead"""
         self._retry_at: Instant | None = None
         self._back_off: dict[tuple[int, int], tuple[Instant, float]] = {}
@@ -68,12 +88,12 @@ class Replication:
 
     def settle(self) -> bool:
         """Offer a move where requests wait; refuse them where none is left to make."""
-        state = self.state
-        if self._review_at is None and state.outlets.taken():
-            self._review_at = state.now + state.settings.age_min_s
+        kernel = self.kernel
+        if self._review_at is None and self.outlets.taken():
+            self._review_at = kernel.now + kernel.settings.age_min_s
         if self._foresee_at is None and self._looks_ahead():
-            self._foresee_at = state.now + FORESEE_S
-        if self.move is not None or not state.waiting or (self._retry_at or 0.0) > state.now:
+            self._foresee_at = kernel.now + FORESEE_S
+        if self.move is not None or not self.boards.requests or (self._retry_at or 0.0) > kernel.now:
             return False
         self._retry_at = None
         need = self._need()
@@ -83,40 +103,39 @@ class Replication:
         if proposal is not None:
             self._begin(proposal)
         elif self.policy.patient:
-            self._retry_at = state.now + RETRY_S  # others may be making room just now
-        elif not state.outlets.leaving:
+            self._retry_at = kernel.now + RETRY_S  # others may be making room just now
+        elif not self.outlets.leaving:
             # Nothing helps: say so now, not when the time is up.
-            for request in state.waiting.values():
-                request.due = state.now
+            self.service.wait_no_longer()
         return False
 
     def advised(self, event: Advised) -> None:
         """Do what an operator wants, if nothing else is under way."""
-        if self.move is None and event.target != self.state.me:
+        if self.move is None and event.target != self.kernel.me:
             self._begin(Proposal(event.attribute, event.cell, event.target), advised=True)
 
     def _looks_ahead(self) -> bool:
         """Whether the broker is so full that its policy wants to act before requests have to wait."""
-        outlets = self.state.outlets
+        outlets = self.outlets
         return outlets.budget - outlets.used - outlets.reserved + outlets.leaving < self._tight
 
     def _foresee(self) -> None:
         self._foresee_at = None
-        if self._looks_ahead() and self.move is None and not self.state.waiting:
+        if self._looks_ahead() and self.move is None and not self.boards.requests:
             proposal = self.policy.foresee(self._view(0))
             if proposal is not None:
                 self._begin(proposal)
 
     def _need(self) -> int:
-        outlets = self.state.outlets
-        return sum(w.size for w in self.state.waiting.values()) - outlets.free - outlets.leaving
+        outlets = self.outlets
+        return sum(w.size for w in self.boards.requests.values()) - outlets.free - outlets.leaving
 
     def _begin(self, proposal: Proposal, advised: bool = False) -> None:
-        state = self.state
+        kernel = self.kernel
         self._number += 1
         source = None
         if proposal.passes:
-            supply = state.outlets.supplies[proposal.attribute][proposal.cell]
+            supply = self.outlets.supplies[proposal.attribute][proposal.cell]
             assert supply.piece is not None, f"{proposal} of an owned region"
             source = None if supply.piece.feed is None else supply.piece.feed.peer
         load = sum(points for _, points in self._movable(proposal, advised))
@@ -124,38 +143,38 @@ class Replication:
             load = min(load, proposal.points)
         if not load:
             return
-        self.move = Move(self._number, proposal, load, state.now + state.settings.patience_s, advised)
-        state.send(proposal.target, Offer(self._number, proposal.attribute, proposal.cell, load, source))
+        self.move = Move(self._number, proposal, load, kernel.now + kernel.settings.patience_s, advised)
+        kernel.send(proposal.target, Offer(self._number, proposal.attribute, proposal.cell, load, source))
 
     def answered(self, peer: PeerId, message: Answer) -> None:
         """The target has reserved something, or not."""
-        move, state = self.move, self.state
+        move, kernel = self.move, self.kernel
         if move is None or move.number != message.number or move.proposal.target != peer:
-            state.send(peer, Moving(message.number, 0))
+            kernel.send(peer, Moving(message.number, 0))
             return
         self.move = None
         proposal = move.proposal
         if message.load < move.load:
             # That is all it has: better than what was last heard of it.
-            state.free_of[peer] = (state.free_of.get(peer, (0, 0))[0], message.load)
+            self.listener.corrected(peer, message.load)
         chosen = self._choose(move, message.load)
-        state.send(peer, Moving(message.number, sum(points for _, points in chosen)))
+        kernel.send(peer, Moving(message.number, sum(points for _, points in chosen)))
         if not chosen:
             self._decline(proposal)
             return
-        state.counters.delegations += 1
+        kernel.counters.delegations += 1
         self._redirect(proposal, [entry for entry, _ in chosen])
 
     def _redirect(self, proposal: Proposal, chosen: list[Entry]) -> None:
         down = proposal.cell.bit_length()
         parts = [(e, proposal.cell if e.cell.bit_length() < down else e.cell) for e in chosen]
         going = self._departures.send(parts, proposal.target, proposal)
-        if proposal.passes and (supply := going[0].supply) is not None and supply.piece is not None:
-            supply.piece.passing = True
+        if proposal.passes and (supply := going[0].supply) is not None:
+            self.service.pass_on(supply)
 
     def _movable(self, proposal: Proposal, brokers: bool = False) -> list[tuple[Entry, int]]:
         """Entries that the proposal is about and that sit still, with their points in its cell."""
-        outlets, cell = self.state.outlets, proposal.cell
+        outlets, cell = self.outlets, proposal.cell
         at = outlets.at.get(proposal.attribute, {})
         if proposal.passes:
             supply = outlets.supplies.get(proposal.attribute, {}).get(cell)
@@ -195,28 +214,28 @@ class Replication:
             if total + points <= room:
                 chosen.append((entry, points))
                 total += points
-        if proposal.passes or proposal.target in self.state.carriers_of(proposal.attribute, proposal.cell):
+        if proposal.passes or proposal.target in self.hearsay.carriers_of(proposal.attribute, proposal.cell):
             return chosen
-        size = self.state.grid.points_per_period >> (down - 1)
+        size = self.kernel.grid.points_per_period >> (down - 1)
         return chosen if len(chosen) >= 2 and (move.advised or proposal.ahead or total > size) else []
 
     def _decline(self, proposal: Proposal) -> None:
         """Not again soon, unless the target's budget changes."""
         key = (proposal.attribute, proposal.cell, proposal.target)
-        version = self.state.free_of.get(proposal.target, (0, 0))[0]
-        self._declined[key] = (self.state.now + DECLINED_S, version)
+        version = self.hearsay.free_of.get(proposal.target, (0, 0))[0]
+        self._declined[key] = (self.kernel.now + DECLINED_S, version)
 
     def _view(self, need: int) -> View:
-        state = self.state
-        outlets = state.outlets
+        kernel = self.kernel
+        outlets = self.outlets
         for key, (until, version) in list(self._declined.items()):
-            if until <= state.now or state.free_of.get(key[2], (0, 0))[0] != version:
+            if until <= kernel.now or self.hearsay.free_of.get(key[2], (0, 0))[0] != version:
                 del self._declined[key]
         return View(
-            me=state.me,
-            now=state.now,
-            grid=state.grid,
-            depth=state.settings.depth,
+            me=kernel.me,
+            now=kernel.now,
+            grid=kernel.grid,
+            depth=kernel.settings.depth,
             need=need,
             budget=outlets.budget,
             room=outlets.free + outlets.leaving,
@@ -227,17 +246,17 @@ class Replication:
                 for attribute, supplies in outlets.supplies.items()
             },
             carriers={attribute: self._carriers(attribute) for attribute in outlets.supplies},
-            neighbours=state.neighbours,
-            boxes=state.boxes,
-            free={peer: free for peer, (_, free) in state.free_of.items()},
+            neighbours=self.boards.regions.neighbours,
+            boxes=self.boards.regions.boxes,
+            free={peer: free for peer, (_, free) in self.hearsay.free_of.items()},
             declined=frozenset(self._declined),
         )
 
     def _carriers(self, attribute: int) -> dict[int, tuple[PeerId, ...]]:
         """Who has what: as heard, whom this broker feeds, and who is on the way from the owner to it."""
-        known = self.state.carried_cells(attribute).carriers
+        known = self.hearsay.carried_cells(attribute).carriers
         found = {cell: dict.fromkeys(peers) for cell, peers in known.items()}
-        for cell, supply in self.state.outlets.supplies.get(attribute, {}).items():
+        for cell, supply in self.outlets.supplies.get(attribute, {}).items():
             if not supply.owned and supply.path is not None:
                 found.setdefault(cell, {}).update(dict.fromkeys(supply.path[:-1]))
         return {cell: tuple(peers) for cell, peers in found.items()}
@@ -246,80 +265,73 @@ class Replication:
 
     def offered(self, peer: PeerId, message: Offer) -> None:
         """Reserve what is free; the same number again replaces what was reserved under it."""
-        state = self.state
-        before = state.reservations.pop((peer, message.number), None)
-        if before is not None:
-            state.outlets.release(before.left)
-        load = min(message.load, state.outlets.free)
+        kernel = self.kernel
+        key = (peer, message.number)
+        if key in self.outlets.reservations:
+            self.service.void(key)
+        load = min(message.load, self.outlets.free)
         promised = load
-        if message.source == state.me and load < message.load:
+        if message.source == kernel.me and load < message.load:
             # Handed back: what the relay takes now will be free.
-            spare = sum(e.size for e in state.outlets.streams_to(peer, message.attribute, message.cell))
+            spare = sum(e.size for e in self.outlets.streams_to(peer, message.attribute, message.cell))
             promised = message.load if load + spare >= message.load else 0
         if promised <= 0:
-            state.send(peer, Answer(message.number, 0))
+            kernel.send(peer, Answer(message.number, 0))
             return
-        due = state.now + state.settings.reservation_s
-        key = (peer, message.number)
-        state.reservations[key] = Reservation(
-            peer, message.number, message.attribute, message.cell, load, due, message.source
+        due = kernel.now + kernel.settings.reservation_s
+        self.service.reserve(
+            Reservation(peer, message.number, message.attribute, message.cell, load, due, message.source)
         )
-        state.outlets.reserved += load
-        state.send(peer, Answer(message.number, promised))
+        kernel.send(peer, Answer(message.number, promised))
 
     def moving(self, peer: PeerId, message: Moving) -> None:
         """Only so much will come."""
-        reservation = self.state.reservations.get((peer, message.number))
+        key = (peer, message.number)
+        reservation = self.outlets.reservations.get(key)
         if reservation is not None:
-            surplus = max(0, reservation.left - message.load)
-            reservation.left -= surplus
-            self.state.outlets.release(surplus)
-            self._prune((peer, message.number))
-
-    def _prune(self, key: tuple[PeerId, int]) -> None:
-        reservation = self.state.reservations[key]
-        if not reservation.left and reservation.source != self.state.me:
-            del self.state.reservations[key]
+            self.service.release(key, max(0, reservation.left - message.load))
+            if not reservation.left and reservation.source != self.kernel.me:
+                self.service.void(key)
 
     # -- a relay that is hardly needed
 
     def _relays(self) -> list[Supply]:
-        return [s for by in self.state.outlets.supplies.values() for s in by.values() if s.piece is not None]
+        return [s for by in self.outlets.supplies.values() for s in by.values() if s.piece is not None]
 
     def _review(self) -> None:
         """Hand a relay's only receiver back to the relay's own provider: one at a time, if it agrees."""
-        state = self.state
+        kernel = self.kernel
         relays = self._relays()
         known = {(s.attribute, s.cell) for s in relays}
         self._back_off = {key: pause for key, pause in self._back_off.items() if key in known}
-        self._review_at = state.now + state.settings.age_min_s if relays else None
+        self._review_at = kernel.now + kernel.settings.age_min_s if relays else None
         for supply in relays:
             key = (supply.attribute, supply.cell)
-            not_before, pause = self._back_off.get(key, (0.0, state.settings.age_min_s))
-            if not self._hardly_needed(supply) or state.now < not_before:
+            not_before, pause = self._back_off.get(key, (0.0, kernel.settings.age_min_s))
+            if not self._hardly_needed(supply) or kernel.now < not_before:
                 continue
-            self._review_at = state.now + RETRY_S  # there may be more of them
+            self._review_at = kernel.now + RETRY_S  # there may be more of them
             if self.move is None and supply.piece is not None and supply.piece.feed is not None:
-                self._back_off[key] = (state.now + pause, min(2 * pause, state.settings.backoff_max_s * 10))
+                self._back_off[key] = (kernel.now + pause, min(2 * pause, kernel.settings.backoff_max_s * 10))
                 self._begin(Proposal(*key, supply.piece.feed.peer, passes=True))
             break
 
     def _hardly_needed(self, supply: Supply) -> bool:
-        old = self.state.now - supply.since >= self.state.settings.age_min_s
+        old = self.kernel.now - supply.since >= self.kernel.settings.age_min_s
         if not old or len(supply.entries) != 1 or supply.piece is None or supply.path is None:
             return False
         if supply.piece.feed is None or not all(e.sits for e in supply.entries.values()):
             return False
         (entry,) = supply.entries.values()
-        saves = self.state.saves
-        return saves is None or saves(supply.piece.feed.peer, entry.peer)
+        return self.placement is None or self.placement.saves(supply.piece.feed.peer, entry.peer)
 
     # -- time
 
-    def peer_down(self, peer: PeerId) -> None:
+    def peer_down(self, event: PeerDown) -> None:
         """Promises to a peer that is gone are void, and so is a move to it."""
-        for key in [key for key in self.state.reservations if key[0] == peer]:
-            self.state.outlets.release(self.state.reservations.pop(key).left)
+        peer = event.peer
+        for key in [key for key in self.outlets.reservations if key[0] == peer]:
+            self.service.void(key)
         if self.move is not None and self.move.proposal.target == peer:
             self._decline(self.move.proposal)
             self.move = None
@@ -336,16 +348,16 @@ class Replication:
         ):
             if at is not None and (due is None or at < due):
                 due = at
-        for reservation in self.state.reservations.values():
+        for reservation in self.outlets.reservations.values():
             if due is None or reservation.due < due:
                 due = reservation.due
         return due
 
-    def woke(self) -> None:
+    def woke(self, event: Woke) -> None:
         """End what has lasted too long."""
-        now = self.state.now
-        for key in [key for key, r in self.state.reservations.items() if r.due <= now]:
-            self.state.outlets.release(self.state.reservations.pop(key).left)
+        now = self.kernel.now
+        for key in [key for key, r in self.outlets.reservations.items() if r.due <= now]:
+            self.service.void(key)
         if self.move is not None and self.move.due <= now:
             self._decline(self.move.proposal)
             self.move = None
@@ -356,3 +368,7 @@ class Replication:
             self._foresee()
         if self._retry_at is not None and self._retry_at <= now:
             self._retry_at = None
+
+    def leftovers(self) -> dict[str, object]:
+        """An offer under way."""
+        return {"moves": self.move}

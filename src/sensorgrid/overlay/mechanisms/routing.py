@@ -8,33 +8,58 @@ Differs from Algorithm 2: a cell is cut where a known region lies inside it, and
 that no part is nearest to two brokers at once; the target is chosen anew for each part; longitude wraps.
 """
 
-from collections.abc import Callable
-from typing import Any
-
 from sensorgrid.index.codes import prefixes
-from sensorgrid.model.ids import Instant, PeerId, is_broker
+from sensorgrid.model.ids import PeerId, is_broker
+from sensorgrid.overlay.boards import Boards, Lookup, Provided, Regions
 from sensorgrid.overlay.events import Assigned
-from sensorgrid.overlay.geography import box_of, distance
+from sensorgrid.overlay.faces import Placement
+from sensorgrid.overlay.geography import box_of, distance, middle_of
+from sensorgrid.overlay.kernel import Inbox, Kernel
+from sensorgrid.overlay.mechanism import Mechanism
 from sensorgrid.overlay.messages import Ask, Find, Found, Located
-from sensorgrid.overlay.state import State
 
 HOPS_MAX = 64
+MIDDLES_MAX = 65_536
+"""middles of cells that are remembered"""
 HOPS_KNOWN_MAX = 65_536
 """next hops that are remembered"""
 
 
-class Routing:
+class Routing(Mechanism):
     """The mechanism."""
 
-    def __init__(self, state: State, forwards: bool) -> None:
-        self.state = state
+    def __init__(
+        self,
+        kernel: Kernel,
+        boards: Boards,
+        regions: Regions,
+        lookups: Inbox[Lookup],
+        located: Inbox[Provided],
+        placement: Placement | None,
+        forwards: bool,
+        asks_owners: bool,
+    ) -> None:
+        self.kernel = kernel
+        self.outlets = boards.outlets
+        self.hearsay = boards.hearsay
+        self.regions = regions
+        self.lookups = lookups
+        """from streams"""
+        self.located = located
+        """for streams"""
+        self.placement = placement
+        """who says which broker feeds a newcomer; None: this one does"""
         self.forwards = forwards
         """whether those who carry a cell feed it, while they have room"""
+        self.asks_owners = asks_owners
+        """whether brokers leave it to the owner to say who feeds a stream; otherwise whoever on the way has it does"""
+        self._middles: dict[int, tuple[float, float]] = {}
         self._above: dict[int, set[int]] = {}
         """by attribute: cells in which a known region lies, smaller than they are"""
         self._hops: dict[tuple[int, int], PeerId | None] = {}
         """where a cell is sent on to, until regions change"""
-        self.handlers: dict[type, Callable[[PeerId, Any], None]] = {
+        self.listens = {Assigned: self.assigned}
+        self.handlers = {
             Ask: self.asked,
             Find: self.find,
             Found: self.found,
@@ -42,27 +67,24 @@ class Routing:
 
     def assigned(self, event: Assigned) -> None:
         """Learn where the regions are: own ones and those that touch them."""
-        state = self.state
-        state.regions, state.boxes, state.neighbours = {}, {}, {}
+        me, board = self.kernel.me, self.regions
+        board.boxes, board.neighbours = {}, {}
+        self._above = {}
         for region in event.regions:
-            state.regions.setdefault(region.attribute, {})[region.cell] = region
-            boxes = state.boxes.setdefault(region.attribute, {})
-            boxes.setdefault(region.owner, []).append(box_of(state.grid, region.cell))
-        for attribute, boxes in state.boxes.items():
-            state.neighbours[attribute] = tuple(sorted(peer for peer in boxes if peer != state.me))
+            boxes = board.boxes.setdefault(region.attribute, {})
+            boxes.setdefault(region.owner, []).append(box_of(self.kernel.grid, region.cell))
+            self._above.setdefault(region.attribute, set()).update(prefixes(region.cell >> 1))
+        for attribute, boxes in board.boxes.items():
+            board.neighbours[attribute] = tuple(sorted(peer for peer in boxes if peer != me))
         self._hops.clear()
-        self._above = {
-            attribute: {above for code in regions for above in prefixes(code >> 1)}
-            for attribute, regions in state.regions.items()
-        }
-        known = {peer for peers in state.neighbours.values() for peer in peers}
-        state.peers = tuple(sorted(known.union(event.links) - {state.me}))
+        known = {peer for peers in board.neighbours.values() for peer in peers}
+        board.peers = tuple(sorted(known.union(event.links) - {me}))
 
     def asked(self, peer: PeerId, message: Ask) -> None:
         """A client asks."""
-        if not 0 <= message.attribute < len(self.state.grid.attributes):
+        if not 0 <= message.attribute < len(self.kernel.grid.attributes):
             nobody = tuple((cell, None) for cell in message.cells)
-            self.state.send(peer, Located(message.request, message.attribute, nobody))
+            self.kernel.send(peer, Located(message.request, message.attribute, nobody))
             return
         self._route(peer, message.request, message.attribute, message.cells, message.owner, ())
 
@@ -78,11 +100,11 @@ class Routing:
 
     def settle(self) -> bool:
         """Locate pieces of this broker's own."""
-        busy = bool(self.state.lookups)
-        while self.state.lookups:
-            pieces, owner = self.state.lookups.pop(0)
+        busy = bool(self.lookups)
+        while self.lookups:
+            pieces, owner = self.lookups.take()
             for piece in pieces:
-                self._route(self.state.me, 0, piece.attribute, (piece.cell,), owner, (), own=True)
+                self._route(self.kernel.me, 0, piece.attribute, (piece.cell,), owner, (), own=True)
         return busy
 
     def _route(
@@ -96,19 +118,19 @@ class Routing:
         own: bool = False,
     ) -> None:
         """Answer what this broker can feed, pass the rest on, say what nobody can be asked for."""
-        state = self.state
+        kernel = self.kernel
         answers: list[tuple[int, PeerId | None]] = []
         onward: dict[PeerId, list[int]] = {}
         stack = list(cells[::-1])
         while stack:
             cell = stack.pop()
-            if cell.bit_length() > state.digits + 1:
+            if cell.bit_length() > kernel.digits + 1:
                 answers.append((cell, None))
                 continue
-            supply = state.outlets.supply_for(attribute, cell)
-            if supply is not None and (supply.owned or not (owner or own or state.asks_owners)):
+            supply = self.outlets.supply_for(attribute, cell)
+            if supply is not None and (supply.owned or not (owner or own or self.asks_owners)):
                 if owner or not self.forwards or is_broker(asker):
-                    answers.append((cell, state.me if owner else self._placed(asker, attribute, cell)))
+                    answers.append((cell, kernel.me if owner else self._placed(asker, attribute, cell)))
                     continue
                 shares = self._shares(attribute, cell, supply.owned)
                 answers += [(part, peer) for part, peer in shares if peer is not None]
@@ -117,10 +139,10 @@ class Routing:
                     continue
                 cell = rest[0]
                 stack += rest[:0:-1]
-            here_too = not (own or owner or state.asks_owners)
-            if here_too and state.outlets.has_below(attribute, cell) and supply is None:
-                here, missing = state.outlets.available(attribute, cell)
-                answers += [(part, state.me) for part in here]
+            here_too = not (own or owner or self.asks_owners)
+            if here_too and self.outlets.has_below(attribute, cell) and supply is None:
+                here, missing = self.outlets.available(attribute, cell)
+                answers += [(part, kernel.me) for part in here]
                 stack += missing[::-1]
                 continue
             if self._splits(attribute, cell):
@@ -132,15 +154,15 @@ class Routing:
             else:
                 onward.setdefault(hop, []).append(cell)
         for hop, parts in onward.items():
-            question = Find(asker, request, attribute, tuple(parts), owner, (*trail, state.me))
-            state.send(hop, question)
+            question = Find(asker, request, attribute, tuple(parts), owner, (*trail, kernel.me))
+            kernel.send(hop, question)
         if answers:
             self._answer(asker, request, attribute, tuple(answers), trail)
 
     def _placed(self, asker: PeerId, attribute: int, cell: int) -> PeerId:
         """Who feeds a cell of this broker to whoever asks for it first; only its owner is asked again."""
-        places = self.state.places
-        return self.state.me if places is None else places(asker, attribute, cell)
+        placement = self.placement
+        return self.kernel.me if placement is None else placement.place(asker, attribute, cell)
 
     def _shares(self, attribute: int, cell: int, owned: bool) -> list[tuple[int, PeerId | None]]:
         """Who feeds the parts of a cell that is here: brokers that carry them, while they have room.
@@ -148,17 +170,17 @@ class Routing:
         A replica keeps what it has room for; what has room nowhere stays with the owner, who will make some, and
         a replica passes it on towards the owner (None).
         """
-        state = self.state
-        size = state.grid.points_per_period >> (cell.bit_length() - 1)
-        if not owned and state.outlets.free >= size:
-            return [(cell, state.me)]
-        mine = state.me if owned else None
-        carriers = state.carriers_of(attribute, cell)
+        kernel = self.kernel
+        size = kernel.grid.points_per_period >> (cell.bit_length() - 1)
+        if not owned and self.outlets.free >= size:
+            return [(cell, kernel.me)]
+        mine = kernel.me if owned else None
+        carriers = self.hearsay.carriers_of(attribute, cell)
         if carriers:
-            free = state.free_of
+            free = self.hearsay.free_of
             room, peer = max((free.get(c, (0, 0))[1], c) for c in carriers)
             return [(cell, peer if room >= size else mine)]
-        if cell not in state.carried_cells(attribute).above:
+        if cell not in self.hearsay.carried_cells(attribute).above:
             return [(cell, mine)]
         shares = [
             *self._shares(attribute, cell << 1, owned),
@@ -172,26 +194,35 @@ class Routing:
 
     def _next_hop(self, attribute: int, cell: int, trail: tuple[PeerId, ...]) -> PeerId | None:
         """The neighbour nearest to the middle of the cell, if it is nearer than this broker."""
-        state = self.state
+        kernel = self.kernel
         if len(trail) >= HOPS_MAX:
             return None
         if (attribute, cell) in self._hops:
             return self._hops[attribute, cell]
-        boxes = state.boxes.get(attribute, {})
-        mine = boxes.get(state.me)
-        x, y = state.middle(cell)
-        best = distance(state.grid, mine, x, y) if mine else float("inf")
+        boxes = self.regions.boxes.get(attribute, {})
+        mine = boxes.get(kernel.me)
+        x, y = self._middle(cell)
+        best = distance(kernel.grid, mine, x, y) if mine else float("inf")
         target: PeerId | None = None
-        for peer in state.neighbours.get(attribute, ()):
-            far = distance(state.grid, boxes[peer], x, y)
+        for peer in self.regions.neighbours.get(attribute, ()):
+            far = distance(kernel.grid, boxes[peer], x, y)
             if far < best:
                 best, target = far, peer
         if target is None and not mine:  # a relay without a region: any neighbour knows more
-            return next((peer for peer in state.peers if peer not in trail), None)
+            return next((peer for peer in self.regions.peers if peer not in trail), None)
         if len(self._hops) >= HOPS_KNOWN_MAX:
             self._hops.clear()
         self._hops[attribute, cell] = target
         return target
+
+    def _middle(self, cell: int) -> tuple[float, float]:
+        """The middle of a cell, worked out once."""
+        found = self._middles.get(cell)
+        if found is None:
+            if len(self._middles) >= MIDDLES_MAX:
+                self._middles.clear()
+            found = self._middles[cell] = middle_of(box_of(self.kernel.grid, cell))
+        return found
 
     def _answer(
         self,
@@ -201,20 +232,15 @@ class Routing:
         items: tuple[tuple[int, PeerId | None], ...],
         trail: tuple[PeerId, ...],
     ) -> None:
-        state = self.state
+        kernel = self.kernel
         if trail:
-            state.send(trail[-1], Found(asker, request, attribute, items, trail[:-1]))
-        elif asker == state.me:
-            state.located += [(attribute, cell, provider) for cell, provider in items]
-        elif asker in state.links.up:
-            state.send(asker, Located(request, attribute, items))
+            kernel.send(trail[-1], Found(asker, request, attribute, items, trail[:-1]))
+        elif asker == kernel.me:
+            for cell, provider in items:
+                self.located.put((attribute, cell, provider))
+        elif asker in kernel.links.up:
+            kernel.send(asker, Located(request, attribute, items))
 
-    def peer_down(self, peer: PeerId) -> None:
-        """Questions under way are asked again by those who wait for them."""
-
-    def next_wakeup(self) -> Instant | None:
-        """Routing keeps nothing that could expire."""
-        return None
-
-    def woke(self) -> None:
-        """Nothing."""
+    def leftovers(self) -> dict[str, object]:
+        """Questions without an answer here."""
+        return {"lookups": len(self.lookups), "located": len(self.located)}

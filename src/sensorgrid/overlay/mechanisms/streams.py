@@ -7,34 +7,76 @@ from elsewhere exists exactly as long as an entry needs it, so a cancelled query
 nobody needs all end the same way: the interest is gone, and with it the stream, all the way up.
 """
 
-from collections.abc import Callable
-from typing import Any
-
 from sensorgrid.index.codes import beside, contains
 from sensorgrid.model.block import Progression, Slab
 from sensorgrid.model.ids import Instant, PeerId, is_broker
-from sensorgrid.overlay import admission, feeding
-from sensorgrid.overlay.events import Assigned, Published, Recall, Recalled, Region
+from sensorgrid.overlay import feeding
+from sensorgrid.overlay.admission import Admission, too_old
+from sensorgrid.overlay.answers import Answers
+from sensorgrid.overlay.boards import Lookup, Provided, Requests, Waiting
+from sensorgrid.overlay.events import (
+    Assigned,
+    PeerDown,
+    Published,
+    Recall,
+    Recalled,
+    Region,
+    Stopping,
+    Unused,
+    Woke,
+)
+from sensorgrid.overlay.faces import HearsayFace
 from sensorgrid.overlay.geography import box_of
 from sensorgrid.overlay.intake import Intake, Piece
+from sensorgrid.overlay.kernel import Inbox, Kernel
+from sensorgrid.overlay.mechanism import Mechanism
 from sensorgrid.overlay.messages import NO_ROOM, Feed, Grant, Leave, Path, Redirect, Refuse, Want
-from sensorgrid.overlay.outlets import Entry, Supply
-from sensorgrid.overlay.state import Reservation, State, Waiting
+from sensorgrid.overlay.outlets import Entry, Outlets, Reservation, Supply
+from sensorgrid.overlay.service import Service
 
 EARLY_MAX = 10_000
 """blocks that may be published while the lake is being read"""
 STOPS = "the broker stops"
 
 
-class Streams:
+class Streams(Mechanism):
     """The mechanism."""
 
-    def __init__(self, state: State) -> None:
-        self.state = state
-        self.me = state.me
+    in_a_row = True
+
+    def __init__(
+        self,
+        kernel: Kernel,
+        outlets: Outlets,
+        requests: Requests,
+        hearsay: HearsayFace,
+        lookups: Inbox[Lookup],
+        located: Inbox[Provided],
+    ) -> None:
+        self.kernel = kernel
+        self.outlets = outlets
+        self.requests = requests
+        self.lookups = lookups
+        """for routing"""
+        self.located = located
+        """from routing"""
+        self.me = kernel.me
         self.roams = True
-        state.intake = self.intake = Intake(self, state.settings)
-        self.handlers: dict[type, Callable[[PeerId, Any], None]] = {
+        self.intake = Intake(self, kernel.settings)
+        self.service = Service(kernel, outlets, requests, self.intake)
+        """for other mechanisms"""
+        self.admission = Admission(kernel, outlets, hearsay)
+        self.answers = Answers(kernel)
+        self.listens = {
+            PeerDown: self.peer_down,
+            Unused: self.peer_down,
+            Published: self.published,
+            Recalled: self.recalled,
+            Assigned: self.assigned,
+            Stopping: self.stop,
+            Woke: self.woke,
+        }
+        self.handlers = {
             Want: self.wanted,
             Leave: self.left,
             Grant: self.intake.granted,
@@ -42,8 +84,6 @@ class Streams:
             Redirect: self.intake.redirected,
             Feed: self.intake.received,
         }
-        self._grants: dict[tuple[PeerId, int, int], Path | None] = {}
-        self._refusals: dict[tuple[PeerId, int, str, tuple[PeerId, ...]], list[int]] = {}
         self._places: dict[int, tuple[Progression, Progression]] = {}
         """rows and columns of regions, worked out once"""
         self._generations: dict[PeerId, int] = {}
@@ -56,117 +96,110 @@ class Streams:
 
     def wanted(self, peer: PeerId, want: Want) -> None:
         """A receiver states what it wants."""
-        state = self.state
+        kernel = self.kernel
         if self._stops:
             for cell, _, _ in want.items:
-                self._refuse(peer, want.generation, cell, STOPS)
+                self.answers.refuse(peer, want.generation, cell, STOPS)
             return
         last = self._generations.get(peer, 0)
         self._generations[peer] = max(last, want.generation)
-        if not admission.sensible(state, peer, want, again=want.generation <= last):
+        if not self.admission.sensible(peer, want, again=want.generation <= last):
             for cell, _, _ in want.items:
-                self._refuse(peer, want.generation, cell, "not a wish that can be met")
+                self.answers.refuse(peer, want.generation, cell, "not a wish that can be met")
             return
-        for (cell, claimed, start), size in zip(want.items, admission.sizes(state, want), strict=True):
+        for (cell, claimed, start), size in zip(want.items, self.admission.sizes(want), strict=True):
             if size == 0 or size != claimed:
-                self._refuse(peer, want.generation, cell, f"{claimed} points claimed, {size} counted")
+                self.answers.refuse(peer, want.generation, cell, f"{claimed} points claimed, {size} counted")
                 continue
-            known = state.outlets.entries.get(peer, {}).get((want.generation, cell))
+            known = self.outlets.entries.get(peer, {}).get((want.generation, cell))
             if known is not None:  # the same generation again is a no-op (rule 2)
                 if known.granted and known.supply is not None:
-                    self._grant(known, known.supply.path)
+                    self.answers.grant(known, known.supply.path)
                 continue
-            if (peer, want.generation, cell) not in state.waiting:
-                self._admit(Waiting(peer, want, cell, size, start, state.now + state.settings.wait_s))
+            if (peer, want.generation, cell) not in self.requests:
+                self._admit(Waiting(peer, want, cell, size, start, kernel.now + kernel.settings.wait_s))
 
     def left(self, peer: PeerId, message: Leave) -> None:
         """A receiver has enough."""
         for cell in message.cells:
-            self.state.waiting.pop((peer, message.generation, cell), None)
-            for entry in self.state.outlets.of(peer, message.generation, cell):
+            self.requests.pop((peer, message.generation, cell), None)
+            for entry in self.outlets.of(peer, message.generation, cell):
                 self._remove(entry)
 
-    def peer_down(self, peer: PeerId) -> None:
+    def peer_down(self, event: PeerDown | Unused) -> None:
         """A connection is gone: what was wanted on it is wanted no longer."""
+        peer = event.peer
         self._generations.pop(peer, None)
-        for key in [key for key in self.state.waiting if key[0] == peer]:
-            del self.state.waiting[key]
-        for entry in list(self.state.outlets.entries.get(peer, {}).values()):
+        for key in [key for key in self.requests if key[0] == peer]:
+            del self.requests[key]
+        for entry in list(self.outlets.entries.get(peer, {}).values()):
             self._remove(entry)
         self.intake.peer_down(peer)
 
-    def stop(self) -> None:
+    def stop(self, event: Stopping) -> None:
         """Send all receivers to where this broker has its streams from; take no new ones."""
         self._stops = True
-        for key, request in list(self.state.waiting.items()):
-            del self.state.waiting[key]
-            self._refuse(request.peer, request.want.generation, request.cell, STOPS)
-        for entries in list(self.state.outlets.entries.values()):
+        for key, request in list(self.requests.items()):
+            del self.requests[key]
+            self.answers.refuse(request.peer, request.want.generation, request.cell, STOPS)
+        for entries in list(self.outlets.entries.values()):
             for entry in list(entries.values()):
                 path = entry.supply.path if entry.supply is not None else None
-                self._refuse(
-                    entry.peer, entry.generation, entry.cell, STOPS, () if path is None else path[-2::-1]
-                )
+                elsewhere = () if path is None else path[-2::-1]
+                self.answers.refuse(entry.peer, entry.generation, entry.cell, STOPS, elsewhere)
                 self._remove(entry)
 
     def _admit(self, request: Waiting) -> None:
         """Accept a request, let it wait for room, or refuse it."""
-        state, want, peer = self.state, request.want, request.peer
-        outlets, attribute = state.outlets, want.attribute
+        kernel, want, peer = self.kernel, request.want, request.peer
+        outlets, attribute = self.outlets, want.attribute
         key = (peer, want.generation, request.cell)
         supply = outlets.supply_for(attribute, request.cell)
-        reservation = admission.reservation_for(state, want, request.cell)
+        reservation = self.admission.reservation_for(want, request.cell)
         if (
             supply is None
-            and (reservation is None or admission.owns_below(state, attribute, reservation.cell))
+            and (reservation is None or self.admission.owns_below(attribute, reservation.cell))
             and outlets.has_below(attribute, request.cell)
         ):
             here, missing = outlets.available(attribute, request.cell)
-            self._refuse(peer, want.generation, request.cell, "cut", (), tuple(sorted(here + missing)))
+            self.answers.refuse(peer, want.generation, request.cell, "cut", (), tuple(sorted(here + missing)))
             return
-        if supply is not None and admission.too_old(supply, request.start):
+        if supply is not None and too_old(supply, request.start):
             self._begin_earlier(supply, request.start)
-        if supply is not None and admission.too_old(supply, request.start):
+        if supply is not None and too_old(supply, request.start):
             if want.stays and supply.head is not None and self._reach_back(supply, request.start):
-                state.waiting[key] = request
+                self.requests[key] = request
             else:
-                self._refuse(peer, want.generation, request.cell, "too old")
+                self.answers.refuse(peer, want.generation, request.cell, "too old")
             return
-        room = admission.room_for(state, request, reservation)
+        room = self.admission.room_for(request, reservation)
         if room is None:
-            if want.clip is None or len(state.waiting) >= state.settings.waiting_max:
-                elsewhere = admission.elsewhere(state, request)
-                self._refuse(peer, want.generation, request.cell, NO_ROOM, elsewhere)
+            if want.clip is None or len(self.requests) >= kernel.settings.waiting_max:
+                elsewhere = self.admission.elsewhere(request)
+                self.answers.refuse(peer, want.generation, request.cell, NO_ROOM, elsewhere)
             else:
-                state.waiting[key] = request
+                self.requests[key] = request
             return
         for victim in room.yields:
-            state.counters.evictions += 1
-            self._refuse(victim.peer, victim.generation, victim.cell, "moved", room.to)
+            kernel.counters.evictions += 1
+            self.answers.refuse(victim.peer, victim.generation, victim.cell, "moved", room.to)
             self._remove(victim, keep=True)
         self._accept(request, supply, reservation)
 
     def _accept(self, request: Waiting, supply: Supply | None, reservation: Reservation | None) -> None:
         """There is room: owe the entry, and feed it if there is something to feed it from."""
-        state, outlets, want = self.state, self.state.outlets, request.want
+        outlets, want = self.outlets, request.want
         if supply is None:
             supply = self._take(want.attribute, request, want.via, reservation)
         if reservation is not None:
-            took = min(reservation.left, request.size)
-            reservation.left -= took
-            outlets.release(took)
+            promise = (reservation.peer, reservation.number)
+            outlets.release(promise, min(reservation.left, request.size))
             if not reservation.left:
-                del state.reservations[reservation.peer, reservation.number]
+                outlets.void(promise)
         entry = Entry(
-            request.peer,
-            want.generation,
-            want.attribute,
-            request.cell,
-            request.size,
-            request.start,
-            want.clip,
+            request.peer, want.generation, want.attribute, request.cell, request.size, request.start, want.clip,
             want.until,
-        )
+        )  # fmt: skip
         entry.stays = want.stays
         outlets.add(entry, supply)
         if supply.path is not None:
@@ -178,18 +211,18 @@ class Streams:
         self, attribute: int, request: Waiting, via: PeerId | None, reservation: Reservation | None
     ) -> Supply:
         """Take a cell from another broker: the whole delegated one where this is a delegation."""
-        state = self.state
+        kernel = self.kernel
         cell = request.cell
-        if reservation is not None and not admission.owns_below(state, attribute, reservation.cell):
+        if reservation is not None and not self.admission.owns_below(attribute, reservation.cell):
             cell = reservation.cell
         absorbed = self._absorb(attribute, cell)
-        supply = Supply(attribute, cell, state.now)
+        supply = Supply(attribute, cell, kernel.now)
         first = min((entry.next for entry in absorbed), default=request.start)
-        start = max(0, min(first, request.start) - state.settings.slack_ticks)
-        size = state.grid.points_per_period >> (cell.bit_length() - 1)
+        start = max(0, min(first, request.start) - kernel.settings.slack_ticks)
+        size = kernel.grid.points_per_period >> (cell.bit_length() - 1)
         supply.piece = Piece(supply, attribute, cell, size, start)
         supply.start = supply.head = start
-        state.outlets.add_supply(supply)
+        self.outlets.add_supply(supply)
         if reservation is not None and reservation.source not in (None, self.me):
             self.intake.ask([supply.piece], reservation.source, via=via)
         elif (
@@ -200,13 +233,13 @@ class Streams:
             self.intake.seek([supply.piece])
         for entry in absorbed:
             entry.granted = False
-            state.outlets.add(entry, supply)
-            self._grant(entry, None)
+            self.outlets.add(entry, supply)
+            self.answers.grant(entry, None)
         return supply
 
     def _absorb(self, attribute: int, cell: int) -> list[Entry]:
         """Give up what this broker takes of a cell part by part; the entries of the parts."""
-        outlets = self.state.outlets
+        outlets = self.outlets
         parts = [s for s in outlets.supplies.get(attribute, {}).values() if contains(cell, s.cell)]
         entries = [entry for s in parts for entry in s.entries.values()]
         for entry in entries:
@@ -224,7 +257,7 @@ class Streams:
         if piece is not None and piece.next == piece.begin and not supply.ring and piece.feed is not None:
             provider = piece.feed.peer
             self.intake.drop([piece])  # its feed would send what comes later first
-            piece.next = piece.begin = max(0, start - self.state.settings.slack_ticks)
+            piece.next = piece.begin = max(0, start - self.kernel.settings.slack_ticks)
             supply.start = supply.head = piece.next
             self.intake.ask([piece], provider)
             self.moved(piece)
@@ -233,10 +266,10 @@ class Streams:
         """Fetch older ticks for a receiver that cannot ask the owner itself; the shared stream goes on."""
         assert supply.head is not None
         assert supply.start is not None
-        if start < supply.head - self.state.settings.ring_ticks:
+        if start < supply.head - self.kernel.settings.ring_ticks:
             return False
         if supply.past is None:
-            size = self.state.grid.points_per_period >> (supply.cell.bit_length() - 1)
+            size = self.kernel.grid.points_per_period >> (supply.cell.bit_length() - 1)
             supply.past = Piece(supply, supply.attribute, supply.cell, size, start, None, supply.start)
             self.intake.seek([supply.past], owner=True)
         return supply.past.begin <= start
@@ -247,23 +280,23 @@ class Streams:
             supply.past = None
 
     def _remove(self, entry: Entry, keep: bool = False) -> None:
-        supply = self.state.outlets.remove(entry)
+        supply = self.outlets.remove(entry)
         if not supply.entries and supply.piece is not None and not keep:
             self.intake.drop([supply.piece])
             self._forget_past(supply)
-            self.state.outlets.drop_supply(supply)
+            self.outlets.drop_supply(supply)
 
     def _start(self, entry: Entry, supply: Supply) -> None:
         """Say that an entry is fed, and send what it missed (rules 6 and 7)."""
-        if admission.too_old(supply, entry.next):  # the ring went on while it waited for a path
-            self._refuse(entry.peer, entry.generation, entry.cell, "too old")
+        if too_old(supply, entry.next):  # the ring went on while it waited for a path
+            self.answers.refuse(entry.peer, entry.generation, entry.cell, "too old")
             self._remove(entry)
             return
-        self.state.outlets.grant(entry)
-        self._grant(entry, supply.path)
+        self.outlets.grant(entry)
+        self.answers.grant(entry, supply.path)
         if supply.head is not None and entry.next < supply.head:
-            self.flush()  # first that it is fed, then with what
-        feeding.catch_up(self.state, entry, supply)
+            self.answers.flush()  # first that it is fed, then with what
+        feeding.catch_up(self.kernel, entry, supply)
 
     # -- data come by
 
@@ -272,7 +305,7 @@ class Streams:
         supply = piece.owner
         assert isinstance(supply, Supply)
         if piece is not supply.past:
-            feeding.forward(self.state, supply, tick, revision, slabs)
+            feeding.forward(self.kernel, supply, tick, revision, slabs)
             return
         supply.ring.setdefault(tick, (revision, slabs))
         self._reached_back(supply, piece)
@@ -282,22 +315,22 @@ class Streams:
             assert supply.start is not None
             supply.start = min(supply.start, piece.begin)
             self._forget_past(supply)
-            self.state.outlets.freed = True
+            self.outlets.freed = True
 
     def skipped(self, piece: Piece, first: int, until: int) -> None:
         """A gap from a provider."""
         supply = piece.owner
         assert isinstance(supply, Supply)
         if piece is not supply.past:
-            feeding.skip(self.state, supply, until)
+            feeding.skip(self.kernel, supply, until)
             return
-        for tick in range(max(first, until - self.state.settings.ring_ticks), until):
+        for tick in range(max(first, until - self.kernel.settings.ring_ticks), until):
             supply.ring.setdefault(tick, feeding.GAP)
         self._reached_back(supply, piece)
 
     def published(self, event: Published) -> None:
         """A tick from the pipeline, for a region of this broker; each (tick, revision) counts once."""
-        supply = self.state.outlets.supplies.get(event.attribute, {}).get(event.cell)
+        supply = self.outlets.supplies.get(event.attribute, {}).get(event.cell)
         if supply is None or not supply.owned or event.epoch < supply.epoch:
             return
         if supply.path is None:  # the lake is being read, and may have been read before this was written
@@ -310,27 +343,32 @@ class Streams:
         if supply.head is not None and event.tick < supply.head and held is None:
             return  # older than the ring
         if supply.head is None or event.tick > supply.head:
-            feeding.skip(self.state, supply, event.tick)
-        feeding.forward(self.state, supply, event.tick, event.revision, self._slabs(event.cell, event))
+            feeding.skip(self.kernel, supply, event.tick)
+        feeding.forward(self.kernel, supply, event.tick, event.revision, self._slabs(event.cell, event))
 
     def _slabs(self, cell: int, event: Published) -> tuple[Slab, ...] | None:
         if event.values is None:
             return None
         where = self._places.get(cell)
         if where is None:
-            box = box_of(self.state.grid, cell)
+            box = box_of(self.kernel.grid, cell)
             where = self._places[cell] = ((box.y0, box.y1, 1), (box.x0, box.x1, 1))
         return (Slab(*where, event.values),)
 
     # -- providers change
 
+    @property
+    def now(self) -> Instant:
+        """For the intake."""
+        return self.kernel.now
+
     def send(self, peer: PeerId, message: Want | Leave) -> None:
         """The intake speaks."""
-        self.state.send(peer, message)
+        self.kernel.send(peer, message)
 
     def locate(self, pieces: list[Piece], owner: bool) -> None:
         """Ask routing."""
-        self.state.lookups.append((pieces, owner))
+        self.lookups.put((pieces, owner))
 
     def moved(self, piece: Piece) -> None:
         """A supply has another path: tell its receivers, and start those who waited for it."""
@@ -343,10 +381,10 @@ class Streams:
         if path == supply.path:
             return
         supply.path = path
-        self.state.outlets.reroute(supply)
+        self.outlets.reroute(supply)
         for entry in list(supply.entries.values()):
             if entry.granted:
-                self._grant(entry, path)
+                self.answers.grant(entry, path)
             elif path is not None:
                 self._start(entry, supply)
 
@@ -356,16 +394,16 @@ class Streams:
         assert isinstance(supply, Supply)
         if piece is supply.past:
             self._forget_past(supply)
-            for key, request in list(self.state.waiting.items()):
+            for key, request in list(self.requests.items()):
                 here = request.want.attribute == supply.attribute and contains(supply.cell, request.cell)
-                if here and admission.too_old(supply, request.start):
-                    del self.state.waiting[key]
+                if here and too_old(supply, request.start):
+                    del self.requests[key]
                     why = NO_ROOM if reason == NO_ROOM else "too old"
-                    self._refuse(request.peer, request.want.generation, request.cell, why)
+                    self.answers.refuse(request.peer, request.want.generation, request.cell, why)
             return
         said = reason if reason == NO_ROOM else f"no provider: {reason}"
         for entry in list(supply.entries.values()):
-            self._refuse(entry.peer, entry.generation, entry.cell, said)
+            self.answers.refuse(entry.peer, entry.generation, entry.cell, said)
             self._remove(entry)
 
     def cut(self, piece: Piece, parts: list[int]) -> list[Piece] | None:
@@ -378,9 +416,9 @@ class Streams:
         assert isinstance(supply, Supply)
         if piece is supply.past or (piece.feed is None and piece.trial is None):
             return None  # nobody feeds it: its receivers ask for the parts themselves
-        if max(parts).bit_length() - 1 > self.state.digits:
+        if max(parts).bit_length() - 1 > self.kernel.digits:
             return None  # a part smaller than a point
-        outlets = self.state.outlets
+        outlets = self.outlets
         self._forget_past(supply)
         entries = list(supply.entries.values())
         for entry in entries:
@@ -393,39 +431,34 @@ class Streams:
                 outlets.add(entry, within[0])
                 continue
             if entry.of_broker and entry.until is not None:
-                self._refuse(
-                    entry.peer, entry.generation, entry.cell, "cut"
-                )  # the past is never cut: look for it
+                # The past is never cut: look for it.
+                self.answers.refuse(entry.peer, entry.generation, entry.cell, "cut")
                 continue
             for new in outlets.parts(entry, parts[0]):
                 outlets.add(new, next(s for s in supplies if contains(s.cell, new.cell)))
-            self.flush()  # what was granted under the old name comes first
+            self.answers.flush()  # what was granted under the old name comes first
             items = ((entry.cell, parts[0]),)
-            self.state.send(entry.peer, Redirect(entry.generation, items, self.me))
+            self.kernel.send(entry.peer, Redirect(entry.generation, items, self.me))
         self._bare += [s for s in supplies if not s.entries]
         return [s.piece for s in supplies if s.piece is not None]
 
     def _part_of(self, supply: Supply, piece: Piece, cell: int) -> Supply:
         part = Supply(supply.attribute, cell, supply.since)
-        part.path, part.start, part.head, part.ring = (
-            supply.path,
-            supply.start,
-            supply.head,
-            dict(supply.ring),
-        )
-        size = self.state.grid.points_per_period >> (cell.bit_length() - 1)
+        part.path, part.ring = supply.path, dict(supply.ring)
+        part.start, part.head = supply.start, supply.head
+        size = self.kernel.grid.points_per_period >> (cell.bit_length() - 1)
         part.piece = Piece(part, supply.attribute, cell, size, piece.next)
         part.piece.begin, part.piece.revisions = piece.begin, dict(piece.revisions)
         part.piece.tried, part.piece.hints = piece.tried, piece.hints
         self.intake.watch(part.piece, piece.due)
-        self.state.outlets.add_supply(part)
+        self.outlets.add_supply(part)
         return part
 
     # -- regions change
 
     def assigned(self, event: Assigned) -> None:
         """Own what is assigned: a lost region's receivers are sent to its new owner, a gained one's stay."""
-        outlets = self.state.outlets
+        outlets = self.outlets
         mine = {(r.attribute, r.cell): r for r in event.regions if r.owner == self.me}
         for attribute in list(outlets.supplies):
             for supply in [s for s in outlets.supplies[attribute].values() if s.owned]:
@@ -435,18 +468,15 @@ class Streams:
             self._own(region)
 
     def _give_up(self, supply: Supply, event: Assigned) -> None:
-        heirs = tuple(
-            r.owner
-            for r in event.regions
-            if r.attribute == supply.attribute and contains(r.cell, supply.cell)
-        )
+        known = (r for r in event.regions if r.attribute == supply.attribute)
+        heirs = tuple(r.owner for r in known if contains(r.cell, supply.cell))
         for entry in list(supply.entries.values()):
-            self._refuse(entry.peer, entry.generation, entry.cell, "another owner", heirs)
+            self.answers.refuse(entry.peer, entry.generation, entry.cell, "another owner", heirs)
             self._remove(entry)
-        self.state.outlets.drop_supply(supply)
+        self.outlets.drop_supply(supply)
 
     def _own(self, region: Region) -> None:
-        outlets = self.state.outlets
+        outlets = self.outlets
         supply = outlets.supplies.get(region.attribute, {}).get(region.cell)
         if supply is not None and supply.owned and supply.epoch == region.epoch:
             return
@@ -454,25 +484,24 @@ class Streams:
         if above is not None and above.cell != region.cell:
             self._cut_at(above, region.cell)
         entries = self._absorb(region.attribute, region.cell)
-        supply = Supply(region.attribute, region.cell, self.state.now)
+        supply = Supply(region.attribute, region.cell, self.kernel.now)
         supply.epoch = region.epoch
         outlets.add_supply(supply)
         for entry in entries:
-            entry.granted = (
-                False  # a relay's ring is not the truth: it goes on when the lake was read (rule 8)
-            )
+            # A relay's ring is not the truth: it goes on when the lake was read (rule 8).
+            entry.granted = False
             outlets.add(entry, supply)
-            self._grant(entry, None)
-        self.state.effects.append(Recall(region.attribute, region.cell, region.epoch))
+            self.answers.grant(entry, None)
+        self.kernel.effects.append(Recall(region.attribute, region.cell, region.epoch))
 
     def recalled(self, event: Recalled) -> None:
         """The tail of the lake: the owner is ready."""
-        supply = self.state.outlets.supplies.get(event.attribute, {}).get(event.cell)
+        supply = self.outlets.supplies.get(event.attribute, {}).get(event.cell)
         if supply is None or supply.epoch != event.epoch or supply.path is not None:
             return
         for tick, revision, values in event.ticks:
             block = Published(event.attribute, event.cell, tick, revision, event.epoch, values)
-            supply.keep(tick, revision, self._slabs(event.cell, block), self.state.settings.ring_ticks)
+            supply.keep(tick, revision, self._slabs(event.cell, block), self.kernel.settings.ring_ticks)
         self._repath(supply, (self.me,))
         early, supply.early = supply.early, []
         for late in early:
@@ -482,21 +511,20 @@ class Streams:
 
     def settle(self) -> bool:
         """Ask located providers, let waiting requests in where room was freed."""
-        state, busy = self.state, False
+        busy = False
         for bare in self._bare:
             if not bare.entries and bare.piece is not None and self._has(bare):
                 self.intake.drop([bare.piece])
-                state.outlets.drop_supply(bare)
+                self.outlets.drop_supply(bare)
         self._bare.clear()
-        while state.located:
-            attribute, cell, provider = state.located.pop(0)
-            supply = state.outlets.supply_for(attribute, cell)
+        while self.located:
+            attribute, cell, provider = self.located.take()
+            supply = self.outlets.supply_for(attribute, cell)
             busy = True
             if supply is None or supply.piece is None:
                 continue
-            for piece in [
-                p for p in (supply.piece, supply.past) if p is not None and p.feed is None and p.trial is None
-            ]:
+            wanted = [p for p in (supply.piece, supply.past) if p is not None]
+            for piece in [p for p in wanted if p.feed is None and p.trial is None]:
                 if supply.cell != cell:
                     self._cut_at(supply, cell)
                     break
@@ -504,18 +532,18 @@ class Streams:
                     self.intake.unlocated(piece)
                 else:
                     self.intake.ask([piece], provider)
-        if state.outlets.freed:
-            state.outlets.freed = False
-            for key, request in list(state.waiting.items()):
-                fits = request.size <= state.outlets.free
-                if fits or admission.reservation_for(state, request.want, request.cell):
-                    del state.waiting[key]
+        if self.outlets.freed:
+            self.outlets.freed = False
+            for key, request in list(self.requests.items()):
+                fits = request.size <= self.outlets.free
+                if fits or self.admission.reservation_for(request.want, request.cell):
+                    del self.requests[key]
                     self._admit(request)
                     busy = True
         return busy
 
     def _has(self, supply: Supply) -> bool:
-        return self.state.outlets.supplies.get(supply.attribute, {}).get(supply.cell) is supply
+        return self.outlets.supplies.get(supply.attribute, {}).get(supply.cell) is supply
 
     def _cut_at(self, supply: Supply, part: int) -> None:
         """A border runs through a cell that this broker wanted whole: its receivers shall ask for the parts.
@@ -528,71 +556,44 @@ class Streams:
             if entry.cell == part or not contains(entry.cell, part):
                 whole.append(entry)
             elif entry.of_broker:
-                self._refuse(entry.peer, entry.generation, entry.cell, "several owners")
+                self.answers.refuse(entry.peer, entry.generation, entry.cell, "several owners")
             else:
                 parts = (part, *beside(entry.cell, part))
-                self._refuse(entry.peer, entry.generation, entry.cell, "cut", (), parts)
+                self.answers.refuse(entry.peer, entry.generation, entry.cell, "cut", (), parts)
             self._remove(entry)
         for entry in whole:
             self._admit_again(entry)
 
     def _admit_again(self, entry: Entry) -> None:
-        state, items = self.state, ((entry.cell, entry.size, entry.next),)
+        kernel, items = self.kernel, ((entry.cell, entry.size, entry.next),)
         want = Want(entry.generation, entry.attribute, items, entry.clip, entry.until, None, entry.stays)
-        due = state.now + state.settings.wait_s
+        due = kernel.now + kernel.settings.wait_s
         self._admit(Waiting(entry.peer, want, entry.cell, entry.size, entry.next, due))
         if entry.granted:
-            for new in state.outlets.of(entry.peer, entry.generation, entry.cell):
+            for new in self.outlets.of(entry.peer, entry.generation, entry.cell):
                 if not new.granted:
-                    self._grant(new, None)
+                    self.answers.grant(new, None)
 
-    def flush(self) -> None:
-        """Send grants and refusals, many cells in a message."""
-        if not self._grants and not self._refusals:
-            return
-        grants: dict[tuple[PeerId, int, Path | None], list[int]] = {}
-        for (peer, generation, cell), path in self._grants.items():
-            grants.setdefault((peer, generation, path), []).append(cell)
-        self._grants.clear()
-        for (peer, generation, path), cells in grants.items():
-            self.state.send(peer, Grant(generation, tuple(cells), path))
-        for (peer, generation, reason, elsewhere), cells in self._refusals.items():
-            self.state.send(peer, Refuse(generation, tuple(cells), reason, elsewhere))
-        self._refusals.clear()
-
-    def _grant(self, entry: Entry, path: Path | None) -> None:
-        self._grants[entry.peer, entry.generation, entry.cell] = path
-
-    def _refuse(
-        self,
-        peer: PeerId,
-        generation: int,
-        cell: int,
-        reason: str,
-        elsewhere: tuple[PeerId, ...] = (),
-        parts: tuple[int, ...] = (),
-    ) -> None:
-        if parts:
-            self.state.send(peer, Refuse(generation, (cell,), reason, elsewhere, parts))
-        else:
-            self._refusals.setdefault((peer, generation, reason, elsewhere), []).append(cell)
+    def finish(self) -> None:
+        """Send grants and refusals."""
+        self.answers.flush()
 
     # -- time
 
     def next_wakeup(self) -> Instant | None:
         """When a piece or a waiting request must have heard something."""
-        if not self.state.waiting:
+        if not self.requests:
             return self.intake.next_wakeup()
-        times = [w.due for w in self.state.waiting.values()]
+        times = [w.due for w in self.requests.values()]
         if (due := self.intake.next_wakeup()) is not None:
             times.append(due)
         return min(times, default=None)
 
-    def woke(self) -> None:
+    def woke(self, event: Woke) -> None:
         """Refuse requests that waited too long."""
         self.intake.woke()
-        for key, request in list(self.state.waiting.items()):
-            if request.due <= self.state.now:
-                del self.state.waiting[key]
-                elsewhere = admission.elsewhere(self.state, request)
-                self._refuse(request.peer, request.want.generation, request.cell, NO_ROOM, elsewhere)
+        for key, request in list(self.requests.items()):
+            if request.due <= self.kernel.now:
+                del self.requests[key]
+                elsewhere = self.admission.elsewhere(request)
+                self.answers.refuse(request.peer, request.want.generation, request.cell, NO_ROOM, elsewhere)

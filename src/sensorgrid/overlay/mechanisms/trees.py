@@ -10,18 +10,21 @@ for some periods is forgotten, and a receiver that did not go where it was steer
 Nothing depends on the copy but how well the streams lie: circles are excluded by the streams' own paths.
 """
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
 from sensorgrid.index.codes import prefixes
 from sensorgrid.model.ids import Instant, PeerId, is_broker
+from sensorgrid.overlay.boards import Boards, Seen
+from sensorgrid.overlay.events import Woke
 from sensorgrid.overlay.intake import Piece
+from sensorgrid.overlay.kernel import Kernel, Notebook
+from sensorgrid.overlay.mechanism import Mechanism
 from sensorgrid.overlay.messages import Joined, Shifted, Steer
 from sensorgrid.overlay.policies.relays import Relays
 from sensorgrid.overlay.policies.trees import Hang, Way, hang
-from sensorgrid.overlay.state import Seen, State
+from sensorgrid.overlay.service import Service
 
 DECLINED_S = 30.0
 """how long a receiver that did not go is not steered to the same provider; at the next period it may be"""
@@ -39,14 +42,14 @@ Key = tuple[int, int]
 class Member:
     """One broker in a tree."""
 
-    __slots__ = ("due", "heard", "parent", "provider")
+    __slots__ = ("expected", "heard", "parent", "provider")
 
     def __init__(self, parent: PeerId, heard: Instant) -> None:
         self.provider: PeerId | None = None
         """as it said; None: nothing yet"""
         self.parent = parent
         """as it was told"""
-        self.due: Instant | None = None
+        self.expected: Instant | None = None
         """when it should have said that it went there"""
         self.heard = heard
 
@@ -67,21 +70,35 @@ class Tree:
         self.optimised = now
 
 
-class Trees:
+class Trees(Mechanism):
     """The mechanism, of owners and of receivers."""
 
-    def __init__(self, state: State, relays: Relays) -> None:
-        self.state = state
+    def __init__(
+        self,
+        kernel: Kernel,
+        boards: Boards,
+        service: Service,
+        rerouted: Notebook[Key],
+        shifts: Notebook[tuple[PeerId, PeerId]],
+        relays: Relays,
+    ) -> None:
+        self.kernel = kernel
+        self.outlets = boards.outlets
+        self.distances = boards.distances
+        self.service = service
         self.relays = relays
-        self.handlers: dict[type, Callable[[PeerId, Any], None]] = {Joined: self.joined, Steer: self.steered}
+        self.listens = {Woke: self.woke}
+        self.handlers = {Joined: self.joined, Steer: self.steered}
         self.trees: dict[Key, Tree] = {}
         self._members = 0
         self._pending: dict[tuple[int, int, PeerId], None] = {}
         """members that were steered and have not said that they went"""
         self._declined: dict[tuple[int, int, PeerId], dict[PeerId, Instant]] = {}
         """by (attribute, cell, receiver): providers that it did not go to, and until when"""
-        self._rerouted = state.outlets.rerouted = {}
-        self._shifts = state.shifts = {}
+        self._rerouted = rerouted
+        """what came, went, or comes another way"""
+        self._shifts = shifts
+        """pairs of brokers whose distance has changed"""
         self.told: dict[Key, tuple[PeerId, PeerId]] = {}
         """what owners were told: owner and provider"""
         self._fresh: dict[Key, None] = {}
@@ -93,34 +110,32 @@ class Trees:
         self._refresh_at: Instant | None = None
         self._way: tuple[int, int, Way] | None = None
         self._sights = 0
-        state.places, state.saves = self.place, self._saves
 
     # -- a receiver
 
     def settle(self) -> bool:
         """Tell owners what changed; plan to look at what others told."""
-        state = self.state
+        kernel, distances = self.kernel, self.distances
         self._memo.clear()
         if self._rerouted:
-            self._tell(self._rerouted)
-            self._rerouted.clear()
+            self._tell(self._rerouted.take())
         for peer, items in self._steers.items():
-            state.send(peer, Steer(tuple(items)))
+            kernel.send(peer, Steer(tuple(items)))
         self._steers.clear()
         if not self.trees:
-            self._sights = state.sights
-        news = self._fresh or self._pending or self._shifts or self._sights != state.sights
-        if news and (self._due is None or self._due > state.now + self.relays.review_s):
-            self._due = state.now + self.relays.review_s
+            self._sights = distances.sights
+        news = self._fresh or self._pending or self._shifts or self._sights != distances.sights
+        if news and (self._due is None or self._due > kernel.now + self.relays.review_s):
+            self._due = kernel.now + self.relays.review_s
         if self._refresh_at is None and (self.told or self.trees or self._declined):
-            self._refresh_at = state.now + self.relays.measure_s
+            self._refresh_at = kernel.now + self.relays.measure_s
         return False
 
     def _tell(self, keys: dict[Key, None]) -> None:
         news: dict[PeerId, list[tuple[int, int, PeerId | None]]] = {}
         for key in keys:
             attribute, cell = key
-            supply = self.state.outlets.supplies.get(attribute, {}).get(cell)
+            supply = self.outlets.supplies.get(attribute, {}).get(cell)
             before = self.told.get(key)
             if supply is not None and not supply.owned and supply.path is None and supply.piece is not None:
                 continue  # it has no way at present; it will
@@ -136,40 +151,40 @@ class Trees:
                 self.told[key] = after
                 news.setdefault(after[0], []).append((*key, after[1]))
         for owner, items in news.items():
-            self.state.send(owner, Joined(tuple(items)))
+            self.kernel.send(owner, Joined(tuple(items)))
 
     def _shift(self) -> None:
         """Ways have changed: owners hear of it now, not when they next ask, and look at those who are fed over them."""
-        state, shifts = self.state, dict(self._shifts)
-        self._shifts.clear()
+        kernel, distances, shifts = self.kernel, self.distances, self._shifts.take()
         for key, tree in self.trees.items():
             for peer, member in tree.members.items():
                 if (peer, member.parent) in shifts or (member.parent, peer) in shifts:
                     tree.fresh[peer] = None
                     self._fresh[key] = None
-        mine = [b for a, b in shifts if a == state.me]
+        mine = [b for a, b in shifts if a == kernel.me]
         if not mine:
             return
         items = tuple(
-            (p, state.delays[p].delay_s if p in state.delays else None, state.hops.get(p)) for p in mine
+            (p, distances.delays[p].delay_s if p in distances.delays else None, distances.hops.get(p))
+            for p in mine
         )
         for owner in dict.fromkeys(owner for owner, _ in self.told.values()):
-            state.send(owner, Shifted(items))
+            kernel.send(owner, Shifted(items))
 
     def steered(self, peer: PeerId, message: Steer) -> None:
         """The owner of cells knows a better provider: ask it (rule 5, from the owner instead of the provider)."""
         asks: dict[tuple[PeerId, PeerId], list[Piece]] = {}
         for attribute, cell, to, via in message.items:
-            supply = self.state.outlets.supplies.get(attribute, {}).get(cell)
+            supply = self.outlets.supplies.get(attribute, {}).get(cell)
             piece = None if supply is None else supply.piece
             if supply is None or piece is None or piece.feed is None or piece.trial is not None:
                 continue
             if supply.path is None or supply.path[0] != peer or not is_broker(to) or not is_broker(via):
                 continue
-            if to not in (self.state.me, piece.feed.peer):
+            if to not in (self.kernel.me, piece.feed.peer):
                 asks.setdefault((to, via), []).append(piece)
         for (to, via), pieces in asks.items():
-            self.state.intake.ask(pieces, to, via=via)
+            self.service.ask(pieces, to, via)
 
     # -- an owner
 
@@ -182,13 +197,13 @@ class Trees:
                 if tree is not None:
                     self._forget(key, tree, peer)
                 continue
-            supply = self.state.outlets.supply_for(attribute, cell)
+            supply = self.outlets.supply_for(attribute, cell)
             if supply is None or not supply.owned or self._members >= MEMBERS_MAX:
                 continue
-            if cell.bit_length() - 1 > self.state.digits or not is_broker(provider):
+            if cell.bit_length() - 1 > self.kernel.digits or not is_broker(provider):
                 continue
             if tree is None:
-                tree = self.trees[key] = Tree(self.state.now)
+                tree = self.trees[key] = Tree(self.kernel.now)
             self._heard(key, tree, peer, provider)
 
     def _heard(self, key: Key, tree: Tree, peer: PeerId, provider: PeerId) -> None:
@@ -196,28 +211,28 @@ class Trees:
         if member is None:
             member = self._add(tree, peer, provider)
         elif member.provider == provider:
-            member.heard = self.state.now
+            member.heard = self.kernel.now
             return
-        member.provider, member.heard = provider, self.state.now
-        if member.due is None:
+        member.provider, member.heard = provider, self.kernel.now
+        if member.expected is None:
             member.parent = provider
         elif provider == member.parent:
-            member.due = None
+            member.expected = None
             self._pending.pop((*key, peer), None)
         tree.changed = True
         self._fresh[key] = None
-        if member.due is None and member.parent == self.state.me:
+        if member.expected is None and member.parent == self.kernel.me:
             tree.fresh[peer] = None
 
     def _add(self, tree: Tree, peer: PeerId, parent: PeerId) -> Member:
-        member = tree.members[peer] = Member(parent, self.state.now)
+        member = tree.members[peer] = Member(parent, self.kernel.now)
         self._members += 1
         return member
 
     def place(self, asker: PeerId, attribute: int, cell: int) -> PeerId:
         """Who shall feed a cell to a broker that does not take it yet: the best place in its tree."""
-        key, me = (attribute, cell), self.state.me
-        way = self._distances()
+        key, me = (attribute, cell), self.kernel.me
+        way = self._ways()
         x = way.at.get(asker)
         if asker == me or not is_broker(asker) or x is None or self._members >= MEMBERS_MAX:
             return me
@@ -225,7 +240,7 @@ class Trees:
         if tree is not None and asker in tree.members:
             return me if tree.members[asker].parent == asker else tree.members[asker].parent
         if tree is None:
-            tree = self.trees[key] = Tree(self.state.now)
+            tree = self.trees[key] = Tree(self.kernel.now)
         self._expect(key, self._add(tree, asker, me), asker, me)
         steers: dict[PeerId, list[tuple[int, int, PeerId, PeerId]]] = {}
         self._improve(key, tree, [asker], steers, self._memo)
@@ -237,13 +252,13 @@ class Trees:
 
     def _expect(self, key: Key, member: Member, peer: PeerId, parent: PeerId) -> None:
         """A member was told where to take a cell from: it should say soon that it does."""
-        member.parent, member.due = parent, self.state.now + self.state.settings.reservation_s
+        member.parent, member.expected = parent, self.kernel.now + self.kernel.settings.reservation_s
         self._pending[(*key, peer)] = None
 
-    def _saves(self, provider: PeerId, receiver: PeerId) -> bool:
-        """A relay on the way costs nothing, and others may meet there."""
-        way = self._distances()
-        a, b, me = way.at.get(provider), way.at.get(receiver), way.at[self.state.me]
+    def saves(self, provider: PeerId, receiver: PeerId) -> bool:
+        """Whether the way through here is longer: a relay on the way costs nothing, and others may meet there."""
+        way = self._ways()
+        a, b, me = way.at.get(provider), way.at.get(receiver), way.at[self.kernel.me]
         if a is None or b is None:
             return True
         cost = way.cost
@@ -263,12 +278,12 @@ class Trees:
 
     def _review(self) -> None:
         """Steer those who came and those whose way has changed, and optimise trees whose time has come."""
-        state, now = self.state, self.state.now
+        kernel, distances, now = self.kernel, self.distances, self.kernel.now
         self._give_up()
         if self._shifts:
             self._shift()
-        if self._sights != state.sights:
-            self._sights = state.sights
+        if self._sights != distances.sights:
+            self._sights = distances.sights
             for each in self.trees.values():
                 each.changed = each.moved = True
         steers: dict[PeerId, list[tuple[int, int, PeerId, PeerId]]] = {}
@@ -286,7 +301,7 @@ class Trees:
                     if not self._improve(key, tree, sorted(tree.members), steers, memo):
                         break
         for peer, items in steers.items():
-            state.send(peer, Steer(tuple(items)))
+            kernel.send(peer, Steer(tuple(items)))
         self._plan_ahead()
 
     def _time_of(self, tree: Tree) -> Instant:
@@ -295,7 +310,7 @@ class Trees:
         return tree.optimised + (min(wait_s, self.relays.measure_s) if tree.moved else wait_s)
 
     def _plan_ahead(self) -> None:
-        now, relays = self.state.now, self.relays
+        now, relays = self.kernel.now, self.relays
         self._due = now + relays.review_s if self._fresh or self._pending else None
         for tree in self.trees.values():
             if tree.changed:
@@ -305,24 +320,24 @@ class Trees:
 
     def _give_up(self) -> None:
         """Who did not go where he was told is where he said, or nowhere."""
-        now = self.state.now
+        now = self.kernel.now
         self._forget_declined()
         for attribute, cell, peer in list(self._pending):
             tree = self.trees[attribute, cell]
             member = tree.members[peer]
-            if member.due is None or member.due > now:
+            if member.expected is None or member.expected > now:
                 continue
             del self._pending[attribute, cell, peer]
             self._declined.setdefault((attribute, cell, peer), {})[member.parent] = now + DECLINED_S
             if member.provider is None:
                 self._forget((attribute, cell), tree, peer)
             else:
-                member.parent, member.due = member.provider, None
+                member.parent, member.expected = member.provider, None
 
     def _forget_declined(self) -> None:
         """What is no longer held against a provider; the receiver may go there after all."""
         for (attribute, cell, peer), providers in list(self._declined.items()):
-            left = {provider: until for provider, until in providers.items() if until > self.state.now}
+            left = {provider: until for provider, until in providers.items() if until > self.kernel.now}
             if len(left) == len(providers):
                 continue
             if left:
@@ -343,13 +358,13 @@ class Trees:
         memo: dict[tuple[Any, ...], Hang | None],
     ) -> bool:
         """Hang nodes where they cost least; whether anything changed."""
-        way = self._distances()
+        way = self._ways()
         holds, parent, edges = self._shape(key, tree, way)
         moved = False
         for peer in nodes:
             member = tree.members.get(peer)
             x = way.at.get(peer)
-            busy = member is None or (member.due is not None and member.provider is not None)
+            busy = member is None or (member.expected is not None and member.provider is not None)
             if busy or x is None or parent[x] < 0:
                 continue
             barred = self._barred(key, peer, way)
@@ -401,7 +416,7 @@ class Trees:
         edges = np.zeros(count, dtype=np.bool_)
         parent = np.full(count, -1, dtype=np.int64)
         attribute, cell = key
-        holds[way.at[self.state.me]] = True
+        holds[way.at[self.kernel.me]] = True
         for code in prefixes(cell):
             other = tree if code == cell else self.trees.get((attribute, code))
             if other is None:
@@ -411,23 +426,23 @@ class Trees:
                 if i is not None and (code == cell or not holds[i]):
                     holds[i] = True
                     parent[i] = way.at.get(member.parent, i)  # on somebody unknown: as good as in a circle
-                    edges[i] = code == cell and member.due is None
+                    edges[i] = code == cell and member.expected is None
         return holds, parent, edges
 
-    def _distances(self) -> Way:
+    def _ways(self) -> Way:
         """Between all brokers that are known, by hops where these are; of two that measured each other, the newer."""
-        state = self.state
-        version = (state.sights, len(state.delays))
+        kernel, distances = self.kernel, self.distances
+        version = (distances.sights, len(distances.delays))
         if self._way is not None and self._way[:2] == version:
             return self._way[2]
-        names = tuple(sorted({state.me, *state.delays}))
+        names = tuple(sorted({kernel.me, *distances.delays}))
         at = {name: i for i, name in enumerate(names)}
         delay = np.full((len(names), len(names)), np.inf)
         hops = np.full((len(names), len(names)), np.inf)
         when = np.full((len(names), len(names)), -np.inf)
         views = {
-            **state.views,
-            state.me: {p: Seen(m.delay_s, state.hops.get(p), m.at) for p, m in state.delays.items()},
+            **distances.views,
+            kernel.me: {p: Seen(m.delay_s, distances.hops.get(p), m.at) for p, m in distances.delays.items()},
         }
         for one, seen in views.items():
             i = at.get(one)
@@ -446,7 +461,7 @@ class Trees:
         for matrix in (delay, hops):
             np.fill_diagonal(matrix, 0.0)
         cost = delay
-        if state.hops:  # of a pair of which they are not known, as many as its delay is usually worth
+        if distances.hops:  # of a pair of which they are not known, as many as its delay is usually worth
             known = np.isfinite(hops) & np.isfinite(delay) & (delay > 0)
             worth = float(np.median(hops[known] / delay[known])) if known.any() else 1.0
             cost = np.where(np.isfinite(hops), hops, delay * worth)
@@ -456,17 +471,14 @@ class Trees:
 
     # -- time
 
-    def peer_down(self, peer: PeerId) -> None:
-        """A closed connection says nothing about who takes what."""
-
     def next_wakeup(self) -> Instant | None:
         """When to look again, or to tell again."""
         times = [t for t in (self._due, self._refresh_at) if t is not None]
         return min(times, default=None)
 
-    def woke(self) -> None:
+    def woke(self, event: Woke) -> None:
         """Look, or tell again and forget who does not."""
-        now = self.state.now
+        now = self.kernel.now
         if self._due is not None and self._due <= now:
             self._due = None
             self._review()
@@ -479,11 +491,15 @@ class Trees:
         for key, (owner, provider) in self.told.items():
             news.setdefault(owner, []).append((*key, provider))
         for owner, items in news.items():
-            self.state.send(owner, Joined(tuple(items)))
+            self.kernel.send(owner, Joined(tuple(items)))
         self._forget_declined()
-        too_old = self.state.now - PERIODS * self.relays.measure_s
+        too_old = self.kernel.now - PERIODS * self.relays.measure_s
         for key, tree in list(self.trees.items()):
-            supply = self.state.outlets.supply_for(*key)
+            supply = self.outlets.supply_for(*key)
             lost = supply is None or not supply.owned
             for peer in [p for p, m in tree.members.items() if lost or m.heard < too_old]:
                 self._forget(key, tree, peer)
+
+    def leftovers(self) -> dict[str, object]:
+        """Who takes what of this owner's, and what other owners were told."""
+        return {"trees": {**self.trees, **self.told}}

@@ -4,6 +4,7 @@ A policy is asked when a request finds no room: which cell shall be fed by which
 broker knows and decides nothing else: offers, reservations, redirects and their failures are the mechanism's.
 """
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -71,9 +72,9 @@ class View:
     """by attribute and supplied cell"""
     carriers: dict[int, dict[int, tuple[PeerId, ...]]]
     """by attribute and cell: other brokers that have it, as far as known"""
-    neighbours: dict[int, tuple[PeerId, ...]]
+    neighbours: Mapping[int, tuple[PeerId, ...]]
     """by attribute"""
-    boxes: dict[int, dict[PeerId, list[Box]]]
+    boxes: Mapping[int, Mapping[PeerId, Sequence[Box]]]
     """by attribute and broker: where its regions lie, as far as known"""
     free: dict[PeerId, int]
     """points per period, as last heard"""

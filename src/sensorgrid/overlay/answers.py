@@ -1,0 +1,48 @@
+"""Grants and refusals that go out together: many cells in a message."""
+
+from sensorgrid.model.ids import PeerId
+from sensorgrid.overlay.kernel import Kernel
+from sensorgrid.overlay.messages import Grant, Path, Refuse
+from sensorgrid.overlay.outlets import Entry
+
+
+class Answers:
+    """What streams have decided and not yet said."""
+
+    def __init__(self, kernel: Kernel) -> None:
+        self.kernel = kernel
+        self._grants: dict[tuple[PeerId, int, int], Path | None] = {}
+        self._refusals: dict[tuple[PeerId, int, str, tuple[PeerId, ...]], list[int]] = {}
+
+    def grant(self, entry: Entry, path: Path | None) -> None:
+        """An entry is fed, or its path has changed."""
+        self._grants[entry.peer, entry.generation, entry.cell] = path
+
+    def refuse(
+        self,
+        peer: PeerId,
+        generation: int,
+        cell: int,
+        reason: str,
+        elsewhere: tuple[PeerId, ...] = (),
+        parts: tuple[int, ...] = (),
+    ) -> None:
+        """A cell is not, or no longer, fed; with `parts` it is said at once."""
+        if parts:
+            self.kernel.send(peer, Refuse(generation, (cell,), reason, elsewhere, parts))
+        else:
+            self._refusals.setdefault((peer, generation, reason, elsewhere), []).append(cell)
+
+    def flush(self) -> None:
+        """Say it."""
+        if not self._grants and not self._refusals:
+            return
+        grants: dict[tuple[PeerId, int, Path | None], list[int]] = {}
+        for (peer, generation, cell), path in self._grants.items():
+            grants.setdefault((peer, generation, path), []).append(cell)
+        self._grants.clear()
+        for (peer, generation, path), cells in grants.items():
+            self.kernel.send(peer, Grant(generation, tuple(cells), path))
+        for (peer, generation, reason, elsewhere), cells in self._refusals.items():
+            self.kernel.send(peer, Refuse(generation, tuple(cells), reason, elsewhere))
+        self._refusals.clear()

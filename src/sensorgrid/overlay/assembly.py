@@ -1,0 +1,60 @@
+"""Which mechanisms a broker has, and what each of them is handed: the boards that it writes, faces of the others."""
+
+from collections.abc import Callable
+from typing import TypeAlias
+
+from sensorgrid.model.ids import PeerId
+from sensorgrid.overlay.boards import Boards, Distances, Hearsay, Lookup, Provided, Regions, Requests
+from sensorgrid.overlay.kernel import Inbox, Kernel, Notebook
+from sensorgrid.overlay.mechanism import Mechanism
+from sensorgrid.overlay.mechanisms.liveness import Liveness
+from sensorgrid.overlay.mechanisms.neighbourhood import Neighbourhood
+from sensorgrid.overlay.mechanisms.news import News
+from sensorgrid.overlay.mechanisms.relaying import Relaying
+from sensorgrid.overlay.mechanisms.replication import Replication
+from sensorgrid.overlay.mechanisms.routing import Routing
+from sensorgrid.overlay.mechanisms.streams import Streams
+from sensorgrid.overlay.mechanisms.trees import Trees
+from sensorgrid.overlay.outlets import Outlets, Supply
+from sensorgrid.overlay.policies.interface import Policy
+from sensorgrid.overlay.policies.relays import DIRECT, TREE, Relays
+
+Plug: TypeAlias = Callable[[Kernel, Boards], Mechanism]
+"""makes a mechanism that needs no more than to read"""
+
+
+def assemble(
+    kernel: Kernel, policy: Policy, relays: Relays | None, others: tuple[Plug, ...] = ()
+) -> tuple[Boards, tuple[Mechanism, ...]]:
+    """The boards of a broker, to read, and its mechanisms in the order in which they are told of events and settle."""
+    strategy = DIRECT if relays is None else relays.strategy
+    lookups, located = Inbox[Lookup](), Inbox[Provided]()
+    changed = Notebook[Supply]() if strategy not in (DIRECT, TREE) else None
+    rerouted = Notebook[tuple[int, int]]() if strategy == TREE else None
+    shifts = Notebook[tuple[PeerId, PeerId]]() if strategy == TREE else None
+
+    regions, distances, requests = Regions(), Distances(kernel.me), Requests()
+    settings = kernel.settings
+    outlets = Outlets(settings.budget, kernel.grid, settings.depth, changed, rerouted)
+    hearsay = Hearsay(kernel.me, outlets)
+    streams = Streams(kernel, outlets, requests, hearsay, lookups, located)
+    boards = Boards(regions, distances, hearsay, outlets, requests, streams.intake)
+    service = streams.service
+
+    news = News(kernel, boards, hearsay, policy.gossips, policy.forwards)
+    liveness = Liveness(kernel, boards)
+    trees: Trees | None = None
+    relaying: list[Mechanism] = []
+    if relays is not None and strategy != DIRECT:
+        relaying.append(Neighbourhood(kernel, boards, distances, shifts, relays.k, relays.measure_s))
+        if rerouted is not None and shifts is not None:
+            trees = Trees(kernel, boards, service, rerouted, shifts, relays)
+            relaying.append(trees)
+        elif changed is not None:
+            relaying.append(Relaying(kernel, boards, service, changed, relays))
+    routing = Routing(
+        kernel, boards, regions, lookups, located, trees, policy.forwards, asks_owners=relays is not None
+    )
+    replication = Replication(kernel, boards, service, news, trees, policy)
+    plugged = [plug(kernel, boards) for plug in others]
+    return boards, (streams, routing, replication, news, liveness, *relaying, *plugged)

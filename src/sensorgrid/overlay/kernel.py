@@ -1,0 +1,152 @@
+"""What all mechanisms of a broker have in common and none of them owns.
+
+Who the broker is, its grid and settings, the time, chance, its connections, and what goes out. A mechanism that needs
+another's work leaves it in an `Inbox` or a `Notebook`, which the other one reads when it settles; facts that they share
+lie on boards (`boards.py`, `outlets.py`), each of which one mechanism writes.
+"""
+
+from collections import deque
+from collections.abc import Hashable
+from dataclasses import dataclass, field
+from random import Random
+from typing import Generic, TypeVar
+
+from sensorgrid.index.layout import layout_of
+from sensorgrid.model.grid import Grid
+from sensorgrid.model.ids import Instant, PeerId
+from sensorgrid.overlay.events import Connect, Disconnect, Effect, LocalEvent, Send
+from sensorgrid.overlay.messages import Message
+from sensorgrid.overlay.settings import Settings
+
+PENDING_MAX = 10_000
+"""messages that may wait for a connection to open"""
+
+Item = TypeVar("Item")
+Note = TypeVar("Note", bound=Hashable)
+
+
+class Inbox(Generic[Item]):
+    """Work for one mechanism, which takes it out in the order in which others put it in."""
+
+    def __init__(self) -> None:
+        self._items: deque[Item] = deque()
+
+    def __len__(self) -> int:
+        return len(self._items)
+
+    def put(self, item: Item) -> None:
+        """Leave some."""
+        self._items.append(item)
+
+    def take(self) -> Item:
+        """The oldest; the reader's."""
+        return self._items.popleft()
+
+
+class Notebook(Generic[Note]):
+    """What has changed, each thing noted once, in the order in which it first did, for one mechanism to look at."""
+
+    def __init__(self) -> None:
+        self._notes: dict[Note, None] = {}
+
+    def __len__(self) -> int:
+        return len(self._notes)
+
+    def note(self, note: Note) -> None:
+        """Something has changed."""
+        self._notes[note] = None
+
+    def strike(self, note: Note) -> None:
+        """It is there no longer."""
+        self._notes.pop(note, None)
+
+    def take(self) -> dict[Note, None]:
+        """All notes; the reader's."""
+        notes, self._notes = self._notes, {}
+        return notes
+
+
+class Links:
+    """Connections: open, being dialled, or not there; messages wait while one is dialled."""
+
+    def __init__(self, effects: list[Effect]) -> None:
+        self.effects = effects
+        self.up: dict[PeerId, Instant] = {}
+        """open connections, and when a message last came"""
+        self.dialling: dict[PeerId, list[Message]] = {}
+
+    def send(self, peer: PeerId, message: Message) -> None:
+        """Send, dialling first if need be. What does not fit is lost, as on a broken connection."""
+        if peer in self.up:
+            self.effects.append(Send(peer, message))
+            return
+        queue = self.dialling.get(peer)
+        if queue is None:
+            queue = self.dialling[peer] = []
+            self.effects.append(Connect(peer))
+        if len(queue) < PENDING_MAX:
+            queue.append(message)
+
+    def opened(self, peer: PeerId, now: Instant) -> None:
+        """A connection is there."""
+        self.up[peer] = now
+        for message in self.dialling.pop(peer, ()):
+            self.effects.append(Send(peer, message))
+
+    def closed(self, peer: PeerId) -> None:
+        """A connection is gone, or could not be made."""
+        self.up.pop(peer, None)
+        self.dialling.pop(peer, None)
+
+    def close(self, peer: PeerId) -> None:
+        """Close one on purpose."""
+        if peer in self.up or peer in self.dialling:
+            self.closed(peer)
+            self.effects.append(Disconnect(peer))
+
+
+@dataclass(slots=True)
+class Counters:
+    """What a broker has done, for operators and experiments."""
+
+    messages: dict[str, int] = field(default_factory=dict)
+    """sent, by kind"""
+    masked_points: int = 0
+    """values not shown for a value range"""
+    sent_points: int = 0
+    """values sent in blocks"""
+    delegations: int = 0
+    """decisions to move load"""
+    evictions: int = 0
+    """receivers that gave their slot to a broker"""
+
+
+class Kernel:
+    """Of one broker."""
+
+    def __init__(self, me: PeerId, grid: Grid, settings: Settings, rng: Random) -> None:
+        self.me = me
+        self.grid = grid
+        self.settings = settings
+        self.rng = rng
+        self.now: Instant = 0.0
+        self.effects: list[Effect] = []
+        """what follows from the present event, in order"""
+        self.links = Links(self.effects)
+        self.digits = min(settings.depth, layout_of(grid).digits)
+        """of the longest cell that anybody may ask for"""
+        self.counters = Counters()
+        self.happened: Inbox[LocalEvent] = Inbox()
+        """events that mechanisms report; the broker passes them on before it lets mechanisms settle"""
+        self.tapped = False
+        """whether anybody listens to what becomes of supplies"""
+
+    def send(self, peer: PeerId, message: Message) -> None:
+        """Send a message, counted by kind. Receivers dial: what answers a peer that is gone is dropped."""
+        links = self.links
+        if peer not in links.up and peer not in links.dialling and not message.dials:
+            return
+        kind = type(message).__name__
+        counts = self.counters.messages
+        counts[kind] = counts.get(kind, 0) + 1
+        links.send(peer, message)
