@@ -7,14 +7,15 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from nets import Net, network
+from nets import Net, network, patient
+from servers import PATIENCE_S
 
 
 class NetThread:
     """Real brokers on loopback and their publisher, to be called from any thread."""
 
     def __init__(self, folder: Path, brokers: int = 2, **options: Any) -> None:
-        self.net: Net = Net(network(folder, brokers, **options))
+        self.net: Net = Net(patient(network(folder, brokers, **options)))
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
 
@@ -29,12 +30,12 @@ class NetThread:
         self.run(self.net.__aexit__())
         self.run(_cancel_all())
         self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join(10)
+        self._thread.join(PATIENCE_S)
         self._loop.close()
 
     def run(self, work: Coroutine[Any, Any, Any]) -> Any:
         """Do something in its loop, and wait for it."""
-        return asyncio.run_coroutine_threadsafe(work, self._loop).result(30)
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result(2 * PATIENCE_S)
 
     def publish(self, ticks: int = 1) -> None:
         """The next ticks of all regions."""
