@@ -3,6 +3,7 @@
 import asyncio
 import threading
 from collections.abc import Coroutine
+from concurrent.futures import Future
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -41,15 +42,15 @@ class NetThread:
         """The next ticks of all regions."""
         self.run(self.net.publish(ticks))
 
-    def publish_soon(self, pause_s: float, ticks: int) -> None:
-        """A tick every so often, from now on."""
+    def publish_soon(self, pause_s: float, ticks: int) -> "Future[None]":
+        """A tick every so often, from now on; done after the last one."""
 
         async def slowly() -> None:
             for _ in range(ticks):
                 await asyncio.sleep(pause_s)
                 await self.net.publish(1)
 
-        asyncio.run_coroutine_threadsafe(slowly(), self._loop)
+        return asyncio.run_coroutine_threadsafe(slowly(), self._loop)
 
     def url(self, number: int = 0) -> str:
         """Where a broker listens."""
