@@ -3,18 +3,20 @@
 import asyncio
 import threading
 from collections.abc import Coroutine
+from concurrent.futures import Future
 from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from nets import Net, network, truth
+from nets import Net, network, patient, truth
+from servers import PATIENCE_S
 
 
 class NetThread:
     """Real brokers on loopback and their publisher, to be called from any thread."""
 
     def __init__(self, folder: Path, brokers: int = 2, truth: Any = truth, **options: Any) -> None:
-        self.net: Net = Net(network(folder, brokers, **options), truth=truth)
+        self.net: Net = Net(patient(network(folder, brokers, **options)), truth=truth)
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
 
@@ -29,26 +31,26 @@ class NetThread:
         self.run(self.net.__aexit__())
         self.run(_cancel_all())
         self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join(10)
+        self._thread.join(PATIENCE_S)
         self._loop.close()
 
     def run(self, work: Coroutine[Any, Any, Any]) -> Any:
         """Do something in its loop, and wait for it."""
-        return asyncio.run_coroutine_threadsafe(work, self._loop).result(30)
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result(2 * PATIENCE_S)
 
     def publish(self, ticks: int = 1) -> None:
         """The next ticks of all regions."""
         self.run(self.net.publish(ticks))
 
-    def publish_soon(self, pause_s: float, ticks: int) -> None:
-        """A tick every so often, from now on."""
+    def publish_soon(self, pause_s: float, ticks: int) -> "Future[None]":
+        """A tick every so often, from now on; done after the last one."""
 
         async def slowly() -> None:
             for _ in range(ticks):
                 await asyncio.sleep(pause_s)
                 await self.net.publish(1)
 
-        asyncio.run_coroutine_threadsafe(slowly(), self._loop)
+        return asyncio.run_coroutine_threadsafe(slowly(), self._loop)
 
     def url(self, number: int = 0) -> str:
         """Where a broker listens."""

@@ -1,7 +1,8 @@
 """Small networks for tests: hosts of real brokers on loopback in one loop, clients over the driver, a publisher."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable, Coroutine
+from dataclasses import replace
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -10,6 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from idle_time import run_in_idle_time
 from sensorgrid.configuration.network import Network, network_of
 from sensorgrid.links import wire
 from sensorgrid.links.driver import Driver, Peer, Tap, greet
@@ -44,6 +46,12 @@ def network(folder: Path, brokers: int = 4, grid: dict[str, Any] | None = None, 
     return network_of(content, "test", folder)
 
 
+def patient(network: Network) -> Network:
+    """The same with brokers and clients that wait long for each other: what is slow is not taken for broken."""
+    slow = replace(network.settings, patience_s=PATIENCE_S, path_patience_s=PATIENCE_S, alive_s=PATIENCE_S)
+    return replace(network, settings=slow)
+
+
 def truth(grid: Grid, attribute: int, tick: int) -> np.ndarray:
     """Values of the whole grid that differ from point to point, tick to tick, attribute to attribute."""
     y, x = np.indices((grid.shape[1], grid.shape[0]))
@@ -74,7 +82,7 @@ class Client:
     @classmethod
     async def at(cls, url: str, roams: bool = True, hello: wire.Hello = HELLO) -> "Client":
         """Connected to a broker."""
-        welcome, peer = await greet(url, hello)
+        welcome, peer = await greet(url, hello, timeout_s=PATIENCE_S)
         client = cls(welcome, roams)
         client.driver.adopt(PeerId(welcome.id), peer)
         return client
@@ -173,6 +181,9 @@ class Net:
         host.listener.close()
         await host.driver.stop(1006, "")
         await host.listener.wait_closed()
+        publisher = self._publishers.pop(PeerId(number), None)
+        if publisher is not None:
+            await publisher.ended.wait()
 
     def url(self, number: int) -> str:
         """Where a broker listens."""
@@ -212,7 +223,7 @@ class Net:
         known = self._publishers.get(owner)
         if known is None or known.gone is not None:
             hello = wire.Hello(wire.VERSIONS, wire.PUBLISHER)
-            _, known = await greet(self.network.addresses[owner].url, hello)
+            _, known = await greet(self.network.addresses[owner].url, hello, timeout_s=PATIENCE_S)
             known.serve(lambda message: self.acks.append(wire.decode_ack(message)), lambda reason: None)
             self._publishers[owner] = known
         return known
@@ -241,9 +252,17 @@ def write_lake(net: Net, lake: Path, ticks: int) -> None:
     part.rename(folder / "stream-0000000000-00000.parquet")
 
 
-def run(work: Callable[[], Awaitable[None]], deadline_s: float = 2 * PATIENCE_S) -> None:
-    """An asynchronous test."""
-    asyncio.run(asyncio.wait_for(work(), deadline_s))  # type: ignore[arg-type]
+Work = Callable[[], Coroutine[Any, Any, None]]
+
+
+def run(work: Work, deadline_s: float = 2 * PATIENCE_S) -> None:
+    """An asynchronous test, all of whose sockets are its own: no time passes while anything happens."""
+    run_in_idle_time(work(), deadline_s)
+
+
+def run_in_real_time(work: Work, deadline_s: float = 10 * PATIENCE_S) -> None:
+    """An asynchronous test with other processes; each of its steps has a deadline of its own."""
+    asyncio.run(asyncio.wait_for(work(), deadline_s))
 
 
 def plain(effect: Effect) -> bytes:

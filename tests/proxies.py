@@ -5,7 +5,7 @@ import socket
 import threading
 from types import TracebackType
 
-from servers import free_port
+from servers import PATIENCE_S
 
 
 class Wire:
@@ -13,10 +13,10 @@ class Wire:
 
     def __init__(self, to: int) -> None:
         self.to = to
-        self.port = free_port()
         self.cut = False
         self._pairs: dict[socket.socket, socket.socket] = {}
-        self._listener = socket.create_server(("127.0.0.1", self.port))
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.port = int(self._listener.getsockname()[1])
         self._selector = selectors.DefaultSelector()
         self._selector.register(self._listener, selectors.EVENT_READ)
         self._stopped = False
@@ -30,7 +30,7 @@ class Wire:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._stopped = True
-        self._thread.join(5)
+        self._thread.join(PATIENCE_S)
         for end in [*self._pairs, self._listener]:
             end.close()
         self._selector.close()
@@ -49,7 +49,7 @@ class Wire:
     def _accept(self) -> None:
         near, _ = self._listener.accept()
         try:
-            far = socket.create_connection(("127.0.0.1", self.to), 2)
+            far = socket.create_connection(("127.0.0.1", self.to), PATIENCE_S)
         except OSError:
             near.close()
             return

@@ -1,12 +1,16 @@
 """Processes on loopback for tests: started, waited for until they listen, ended by their id."""
 
+import fcntl
 import os
 import shutil
+import signal
 import socket
 import subprocess
+import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
+from datetime import datetime, tzinfo
 from pathlib import Path
 from typing import Any
 
@@ -17,20 +21,47 @@ MOSQUITTO, NATS = (shutil.which(name, path=_PATH) for name in ("mosquitto", "nat
 needs_mosquitto = pytest.mark.skipif(MOSQUITTO is None, reason="mosquitto is not installed")
 needs_nats = pytest.mark.skipif(NATS is None, reason="nats-server is not installed")
 
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    # A shell that starts the tests in the background has SIGINT ignored, and every process would inherit that.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+
 Process = subprocess.Popen[bytes]
 PATIENCE_S = 180.0
 """for anything that should happen soon: only what is broken reaches it, however busy the machine"""
 
 
+# Port 0 would give one that the kernel may give to any outgoing connection a moment later, or while a server is
+# restarted; a dial of such a port, while nobody listens, may even reach itself. So: below the kernel's own range.
+_PORTS = range(20_000, 30_000, 8)
+_TURN = Path(tempfile.gettempdir()) / f"sensorgrid-test-ports-{os.getuid()}"
+"""counts the ports given by all test processes of this machine, so that none is given twice within a thousand"""
+
+
 def free_port() -> int:
+    """A port on which nobody listens, and which is nobody else's for long; so are the seven that follow."""
+    with _TURN.open("a+") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        file.seek(0)
+        turn = int(file.read() or 0)
+        while not all(_is_free(_PORTS[turn % len(_PORTS)] + n) for n in range(_PORTS.step)):
+            turn += 1
+        file.truncate(0)
+        file.write(str(turn + 1))
+    return _PORTS[turn % len(_PORTS)]
+
+
+def _is_free(port: int) -> bool:
     with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+        try:
+            probe.bind(("127.0.0.1", port))
+        except OSError:
+            return False
+    return True
 
 
 def listens(port: int) -> bool:
     try:
-        socket.create_connection(("127.0.0.1", port), 1).close()
+        socket.create_connection(("127.0.0.1", port), PATIENCE_S).close()
     except OSError:
         return False
     return True
@@ -43,6 +74,17 @@ def wait_for(condition: Callable[[], Any], what: str, deadline_s: float = PATIEN
         assert time.monotonic() < end, f"waited {deadline_s} s for {what}"
         time.sleep(0.02)
     return got
+
+
+class Stopped(datetime):
+    """A clock that stands, in the place of `datetime`: the newest tick stays the newest, however long a test takes."""
+
+    TICK = 3600
+    """on a grid with a tick per second; long before any real clock, so that brokers take it"""
+
+    @classmethod
+    def now(cls, tz: tzinfo | None = None) -> datetime:  # type: ignore[override]
+        return datetime.fromtimestamp(cls.TICK, tz)
 
 
 def still_runs(process: subprocess.Popen[Any], after_s: float) -> bool:
@@ -71,7 +113,7 @@ def running(*command: str, log: Path, port: int | None = None, **options: Any) -
             process.wait(20)
         except subprocess.TimeoutExpired:
             process.kill()
-            process.wait(20)
+            process.wait()
 
 
 def mosquitto(folder: Path, port: int, *lines: str) -> AbstractContextManager[Process]:

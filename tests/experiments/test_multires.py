@@ -13,7 +13,7 @@ import pytest
 from sensorgrid.experiments import claims
 from sensorgrid.experiments.figures import draw
 from sensorgrid.experiments.multires import Case, ExperimentError, Sweep, joined, policy_of
-from servers import wait_for
+from servers import PATIENCE_S, wait_for
 
 FIELDS = {
     "hotspot", "dims", "depth", "policy", "seed", "load", "load_bound", "replication_share", "replication_at_15",
@@ -115,7 +115,7 @@ def test_figures_are_drawn_from_the_table(table: list[dict[str, object]], tmp_pa
 
 def _command(*arguments: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-c", "from sensorgrid.cli.main import run; run()", "experiment", *arguments]
-    return subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+    return subprocess.run(command, capture_output=True, text=True, timeout=5 * PATIENCE_S, check=False)
 
 
 def test_spark_gives_the_same_rows_as_the_cores_of_this_machine() -> None:
@@ -157,7 +157,7 @@ def test_a_sweep_that_is_ended_leaves_no_process_behind(number: signal.Signals, 
         os.killpg(process.pid, number)
     else:
         process.send_signal(number)
-    _, said = process.communicate(timeout=60)
+    _, said = process.communicate(timeout=PATIENCE_S)
     wait_for(lambda: not _group(process.pid), "the last worker to end")
 
     assert process.returncode == code

@@ -20,6 +20,7 @@ from sensorgrid.index.codes import prefixes
 from sensorgrid.model.errors import SensorGridError
 from sensorgrid.model.ids import BROKERS_MAX, PeerId
 from sensorgrid.simulator.checkers import brokers_of, circles, conservation, rules
+from servers import PATIENCE_S
 
 FIELDS = {
     "topology", "placement", "strategy", "k", "delta", "seed", "traffic_counted", "traffic_all", "reduction",
@@ -295,7 +296,7 @@ def test_the_command_writes_its_table(tmp_path: Path) -> None:
         str(target),
     ]
 
-    subprocess.run(command, check=True, capture_output=True, timeout=300)
+    subprocess.run(command, check=True, capture_output=True, timeout=5 * PATIENCE_S)
 
     found = json.loads(target.read_text())
     assert found["command"] == "experiment relays"
@@ -310,7 +311,7 @@ def test_a_mistake_in_the_command_is_told_without_a_traceback(tmp_path: Path) ->
         (["--k", "many"], "--k"),
     ):
         command = [sys.executable, "-m", "sensorgrid", "experiment", "relays", "--quick", *arguments]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=100)
+        done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S)
 
         assert done.returncode != 0
         assert message in done.stderr.replace("\n", "")

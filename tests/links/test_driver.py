@@ -2,18 +2,21 @@
 
 import asyncio
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from nets import HELLO, Client, Net, network, run, until
+from sensorgrid.links import driver as drivers
 from sensorgrid.links import wire
 from sensorgrid.links.driver import Driver, Peer, greet
-from sensorgrid.links.link import LinkError, dial, listen
+from sensorgrid.links.link import Link, LinkError, dial, listen
 from sensorgrid.model.ids import BROKERS_MAX, PeerId, QueryId
 from sensorgrid.model.query import Query
 from sensorgrid.overlay import messages
-from sensorgrid.overlay.codec import decode_all
+from sensorgrid.overlay.codec import decode_all, encode
 from sensorgrid.overlay.events import Connect, Effect, Event, PeerDown, PeerUp, Received, Send, Woke
+from servers import PATIENCE_S, free_port
 
 WORLD = Query("air_temperature")
 ME, OTHER = PeerId(BROKERS_MAX), PeerId(7)
@@ -87,23 +90,27 @@ def test_small_messages_of_one_turn_travel_together_and_in_order() -> None:
     run(story)
 
 
-def test_a_peer_that_is_just_being_started_is_reached() -> None:
+def test_a_peer_that_is_just_being_started_is_reached(monkeypatch: pytest.MonkeyPatch) -> None:
+    tries: list[str] = []
+
+    async def noted(url: str, *args: Any, **options: Any) -> tuple[wire.Welcome, Peer]:
+        tries.append(url)
+        return await greet(url, *args, **options)
+
+    monkeypatch.setattr(drivers, "greet", noted)
+
     async def story() -> None:
-        first = await Server().start()
-        port = first.listener.port
-        first.listener.close()
-        await first.listener.wait_closed()
-        actor = Recorder()
-        driver = driver_of(actor, first.url)
+        port, actor = free_port(), Recorder()
+        driver = driver_of(actor, f"ws://127.0.0.1:{port}")
         actor.effects = [Connect(OTHER)]
         driver.feed(Woke())
-        await asyncio.sleep(0.1)
-        again = await Server().start(port)
+        await until(lambda: len(tries) == 2, "a try in vain")
+        late = await Server().start(port)
         await until(lambda: PeerUp(OTHER) in actor.events, "the connection")
 
         assert PeerDown(OTHER) not in actor.events
         await driver.stop()
-        again.listener.close()
+        late.listener.close()
 
     run(story)
 
@@ -168,7 +175,12 @@ def test_the_timer_rings_when_asked() -> None:
     run(story)
 
 
-def test_a_greeting_that_never_comes_is_given_up() -> None:
+def test_a_greeting_that_never_comes_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def at_last(url: str, *args: Any, **options: Any) -> Link:
+        return await dial(url, *args, **(options | {"timeout_s": PATIENCE_S}))
+
+    monkeypatch.setattr(drivers, "dial", at_last)  # only the greeting is short of time
+
     async def story() -> None:
         silent = await listen("127.0.0.1", 0, Peer)
 
@@ -188,10 +200,8 @@ def test_messages_that_come_before_the_actor_is_ready_are_not_lost() -> None:
         link = server.peers[0].link
         assert link is not None
         for n in range(3):
-            from sensorgrid.overlay.codec import encode
-
             link.send(encode(messages.Leave(n, (1,))))
-        await asyncio.sleep(0.05)
+        await until(lambda: len(peer._backlog) == 3, "messages that nobody waits for yet")
         driver = driver_of(actor, None)
         driver.adopt(OTHER, peer)
         await until(lambda: len(actor.events) == 4, "three messages")

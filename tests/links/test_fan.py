@@ -160,6 +160,7 @@ def test_every_receiver_gets_its_part_of_every_block_in_order_also_the_slow_one(
             await until(lambda n=number: len(entered) == n + 1 and entered[n].link, "the other side")
             driver.adopt(PeerId(BROKERS_MAX + number), entered[number])
         slow = clients[1].link._under  # type: ignore[attr-defined]
+        quick = [clients[0], *clients[2:]]
         peers = actor.up
         shares = (share(1, *peers[:3]), share(2, peers[3], x=part), share(3, *peers[4:], y=(64, 128, 4)))
         plan = Plan(ROWS, COLUMNS, shares)
@@ -168,7 +169,7 @@ def test_every_receiver_gets_its_part_of_every_block_in_order_also_the_slow_one(
             actor.effects = [Spread(plan, tick, block(tick))]
             driver.feed(PeerUp(peers[0]))
             if tick == blocks // 2:
-                await asyncio.sleep(0.05)
+                await until(lambda n=tick: all(len(c.heard) == n + 1 for c in quick), "half of them")
         assert entered[1].link is not None
         assert entered[1].link.waiting > 0
         slow.resume_reading()

@@ -10,8 +10,8 @@ import pytest
 
 from nets import HELLO, Client, Net, network, run, until, write_lake
 from sensorgrid.links import wire
-from sensorgrid.links.driver import greet
-from sensorgrid.links.link import LinkError
+from sensorgrid.links.driver import Peer, greet
+from sensorgrid.links.link import ANSWER_S, LinkError, dial
 from sensorgrid.model.ids import PeerId
 from sensorgrid.model.query import Query
 from sensorgrid.overlay.invariants import broken
@@ -179,9 +179,6 @@ def test_strangers_are_told_why_they_cannot_come_in(tmp_path: Path) -> None:
 
 def test_what_is_no_greeting_is_answered_with_a_reason(tmp_path: Path) -> None:
     async def story() -> None:
-        from sensorgrid.links.driver import Peer
-        from sensorgrid.links.link import dial
-
         async with Net(network(tmp_path, 1)) as net:
             peer = Peer()
             link = await dial(net.url(0), peer)
@@ -191,6 +188,25 @@ def test_what_is_no_greeting_is_answered_with_a_reason(tmp_path: Path) -> None:
 
             assert isinstance(answer, wire.Sorry)
             assert "expected one of Sensorgrid" in answer.reason
+
+    run(story)
+
+
+def test_a_newcomer_on_a_busy_machine_may_take_seconds_but_not_for_ever(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with Net(network(tmp_path, 1)) as net:
+            late, silent = Peer(), Peer()
+            link = await dial(net.url(0), late)
+            await dial(net.url(0), silent)
+            await asyncio.sleep(ANSWER_S / 2)
+            link.send(wire.encode_greeting(HELLO))
+
+            assert isinstance(wire.decode_greeting(await late.greeting), wire.Welcome)
+            sorry = wire.decode_greeting(await silent.greeting)
+            assert isinstance(sorry, wire.Sorry)
+            assert sorry.reason == f"found no greeting, expected one within {ANSWER_S:g} s"
+            link.close()
+            await late.ended.wait()
 
     run(story)
 

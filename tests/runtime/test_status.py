@@ -6,11 +6,12 @@ import sys
 from pathlib import Path
 
 from net_thread import NetThread
+from servers import PATIENCE_S
 
 
 def status(*arguments: str) -> "subprocess.CompletedProcess[str]":
     command = [sys.executable, "-m", "sensorgrid", "status", *arguments]
-    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=PATIENCE_S)
 
 
 def test_every_broker_that_is_asked_has_a_row(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from servers import wait_for
+from servers import PATIENCE_S, wait_for
 
 PROGRAM = """
 import asyncio, json, sys
@@ -72,7 +72,7 @@ class Watched:
 
     def stop(self, number: signal.Signals = signal.SIGTERM) -> int:
         self.process.send_signal(number)
-        return self.process.wait(30)
+        return self.process.wait(PATIENCE_S)
 
 
 def part(name: str, *command: str, stage: int = 0, grace_s: float = 5.0) -> dict[str, Any]:
@@ -81,7 +81,10 @@ def part(name: str, *command: str, stage: int = 0, grace_s: float = 5.0) -> dict
 
 @contextmanager
 def supervised(
-    folder: Path, *parts: dict[str, Any], backoff_s: tuple[float, float] = (0.05, 0.4), healthy_s: float = 60
+    folder: Path,
+    *parts: dict[str, Any],
+    backoff_s: tuple[float, float] = (0.05, 0.4),
+    healthy_s: float = 3600,
 ) -> Iterator[Watched]:
     given = {"parts": parts, "status": str(folder / "status.json")}
     given |= {"backoff_s": backoff_s, "healthy_s": healthy_s}
@@ -201,7 +204,7 @@ def test_whoever_does_not_stop_is_killed_after_the_grace(tmp_path: Path) -> None
 
 
 def test_a_stop_does_not_wait_for_the_pause_before_a_restart(tmp_path: Path) -> None:
-    with supervised(tmp_path, part("fails", "raise SystemExit(1)"), backoff_s=(60, 60)) as watched:
+    with supervised(tmp_path, part("fails", "raise SystemExit(1)"), backoff_s=(3600, 3600)) as watched:
         wait_for(lambda: watched.part("fails")["state"] == "waiting" and watched.lines, "it to fail")
 
         assert watched.stop() == 0
@@ -227,7 +230,7 @@ def test_a_command_that_is_not_there_is_told_and_tried_again(tmp_path: Path) -> 
         "parts": [missing],
         "status": str(tmp_path / "s.json"),
         "backoff_s": [0.05, 0.1],
-        "healthy_s": 60,
+        "healthy_s": 3600,
     }
     log = tmp_path / "log"
     with log.open("wb") as out:
@@ -235,7 +238,7 @@ def test_a_command_that_is_not_there_is_told_and_tried_again(tmp_path: Path) -> 
     try:
         wait_for(lambda: log.read_text().count("cannot be started") >= 2, "two tries")
         process.terminate()
-        assert process.wait(30) == 0
+        assert process.wait(PATIENCE_S) == 0
     finally:
         process.kill()
         process.wait()

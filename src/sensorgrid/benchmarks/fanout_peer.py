@@ -16,8 +16,6 @@ from typing import Any
 
 from sensorgrid.model.errors import SensorGridError
 
-PATIENCE_S = 120.0
-
 
 class PeerError(SensorGridError, RuntimeError):
     """A server or the receiving side did not do its part."""

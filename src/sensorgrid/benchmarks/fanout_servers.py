@@ -24,6 +24,8 @@ from sensorgrid.overlay import codec
 from sensorgrid.overlay.messages import Clip, Want
 
 SAME, OWN = "same", "own"
+HEARD = b""
+"""nothing more to say, but the answer must have come: only then blocks are sure to reach the client"""
 START_S = 60.0
 FIRST_TICK = 1 << 20
 """its number has as many bytes as those that follow"""
@@ -134,7 +136,7 @@ def c_epoll(program: Path, block_bytes: int, certificate: Certificate | None) ->
     block = frame(bytes(block_bytes))
     return Server(
         "c-epoll", SAME, "frames", process, port,
-        Greeting(((0, b"P"),)), lambda number: Greeting(((0, b"C"),)),
+        Greeting(((0, b"P"),)), lambda number: Greeting(((0, b"C"), (1, HEARD))),
         lambda count: [len(block).to_bytes(4, "little")] * count, block,
     )  # fmt: skip
 
@@ -167,7 +169,7 @@ def mosquitto(folder: Path, block_bytes: int, certificate: Certificate | None) -
     return Server(
         "mosquitto", SAME, "mqtt", process, port,
         Greeting(((0, connect("publisher")),)),
-        lambda number: Greeting(((0, connect(f"client-{number}")), (1, subscribe))),
+        lambda number: Greeting(((0, connect(f"client-{number}")), (1, subscribe), (2, HEARD))),
         lambda count: [b""] * count, block,
     )  # fmt: skip
 
@@ -190,7 +192,7 @@ def nats(folder: Path, block_bytes: int, certificate: Certificate | None) -> Ser
     block = b"PUB block %d\r\n" % block_bytes + bytes(block_bytes) + b"\r\n"
     return Server(
         "nats-server", SAME, "nats", process, port,
-        Greeting(((0, connect),)), lambda number: Greeting(((0, connect + b"SUB block 1\r\n"),)),
+        Greeting(((0, connect),)), lambda number: Greeting(((0, connect + b"SUB block 1\r\nPING\r\n"), (2, HEARD))),
         lambda count: [b""] * count, block,
     )  # fmt: skip
 

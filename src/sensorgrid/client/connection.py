@@ -32,6 +32,7 @@ from sensorgrid.client.streams import AsyncStream, lost
 from sensorgrid.client.times import AsyncTimeField, moment_of
 from sensorgrid.links import wire
 from sensorgrid.links.driver import Driver, Peer, greet
+from sensorgrid.links.link import ANSWER_S
 from sensorgrid.links.packing import can_pack
 from sensorgrid.model.errors import QueryError, SensorGridError
 from sensorgrid.model.grid import Grid
@@ -59,7 +60,7 @@ async def aconnect(
     *,
     roams: bool = True,
     tls: ssl.SSLContext | str | os.PathLike[str] | None = None,
-    timeout_s: float = 5.0,
+    timeout_s: float = ANSWER_S,
 ) -> "AsyncClient":
     """Connect to a network of brokers.
 

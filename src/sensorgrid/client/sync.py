@@ -24,6 +24,7 @@ from sensorgrid.client.fields import Field
 from sensorgrid.client.regridding import Method
 from sensorgrid.client.streams import AsyncStream
 from sensorgrid.client.times import AsyncTimeField, Moment
+from sensorgrid.links.link import ANSWER_S
 from sensorgrid.model.grid import Grid
 from sensorgrid.model.query import Query
 
@@ -40,7 +41,7 @@ def connect(
     *,
     roams: bool = True,
     tls: ssl.SSLContext | str | os.PathLike[str] | None = None,
-    timeout_s: float = 5.0,
+    timeout_s: float = ANSWER_S,
 ) -> "Client":
     """Connect to a network of brokers; see `aconnect` for the parameters.
 

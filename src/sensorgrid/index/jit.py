@@ -43,14 +43,21 @@ def _folder() -> str | None:
         home = Path(_config.CACHE_DIR or _user_cache()) / "sensorgrid" / "compiled"
         folder = home / digest.hexdigest()[:16]
         if not folder.exists():
-            folder.mkdir(parents=True)
-            others = sorted(home.iterdir(), key=lambda path: path.stat().st_mtime, reverse=True)
-            for old in others[_FOLDERS_KEPT:]:
+            folder.mkdir(parents=True, exist_ok=True)  # another process may be as far as this one
+            for old in sorted(home.iterdir(), key=_used, reverse=True)[_FOLDERS_KEPT:]:
                 shutil.rmtree(old, ignore_errors=True)
         os.utime(folder)  # in use
         return str(folder) if os.access(folder, os.W_OK) else None
     except (OSError, RuntimeError):  # read-only, or a user without a home
         return None
+
+
+def _used(folder: Path) -> float:
+    """When a folder was last in use; one that somebody else has just removed: never."""
+    try:
+        return folder.stat().st_mtime
+    except FileNotFoundError:
+        return 0.0
 
 
 def _user_cache() -> Path:

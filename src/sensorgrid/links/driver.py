@@ -16,7 +16,7 @@ from typing import Protocol, TypeAlias
 
 from sensorgrid.links import wire
 from sensorgrid.links.fan import SLOTS, Fan, fits
-from sensorgrid.links.link import End, Link, LinkError, dial
+from sensorgrid.links.link import ANSWER_S, End, Link, LinkError, dial
 from sensorgrid.links.packing import pack, unpack
 from sensorgrid.model.block import Slab
 from sensorgrid.model.errors import SensorGridError
@@ -42,7 +42,7 @@ WAITING_BYTES_MAX = 16 << 20
 BACKLOG_MAX = 10_000
 """messages that may come between a greeting and the first turn of the actor"""
 DIAL_S = 5.0
-"""how long a connection may take to open"""
+"""how long a peer may take to answer before it is dialled again: there may be others to turn to"""
 RETRY_S = (0.05, 0.1, 0.2, 0.4)
 """pauses between tries to reach a peer that refuses, as one does that is being restarted"""
 TOO_SLOW = 1013
@@ -121,7 +121,7 @@ class Peer:
 
 
 async def greet(
-    url: str, hello: wire.Hello, *, tls: ssl.SSLContext | None = None, timeout_s: float = DIAL_S
+    url: str, hello: wire.Hello, *, tls: ssl.SSLContext | None = None, timeout_s: float = ANSWER_S
 ) -> tuple[wire.Welcome, Peer]:
     """Open a connection and introduce ourselves.
 
@@ -425,7 +425,7 @@ class Driver:
             raise LinkError(f"broker {peer}: found no address, expected one")
         for pause_s in (*RETRY_S, None):
             try:
-                welcome, connection = await greet(url, self._hello, tls=self._tls)
+                welcome, connection = await greet(url, self._hello, tls=self._tls, timeout_s=DIAL_S)
             except (LinkError, wire.RefusedError) as error:
                 code = error.code if isinstance(error, wire.RefusedError) else ""
                 if pause_s is None or code not in ("", "crossed"):

@@ -24,6 +24,8 @@ from sensorgrid.links.fan import AVAILABLE, NEVER, SLOTS, frame_header, prepare
 from sensorgrid.model.errors import SensorGridError
 
 MESSAGE_BYTES_MAX = 64 << 20
+ANSWER_S = 20.0
+"""how long either side may take to open a connection; on a busy machine, a process may have to wait for seconds"""
 CLOSE_S = 5.0
 """how long a peer may take to answer a close; a slow one may have much to read before it"""
 SEND_BIO_BYTES = 4 * (16 * 1024 + 64)
@@ -106,7 +108,7 @@ async def dial(
     handler: Handler,
     *,
     tls: ssl.SSLContext | None = None,
-    timeout_s: float = 5.0,
+    timeout_s: float = ANSWER_S,
     message_bytes_max: int = MESSAGE_BYTES_MAX,
 ) -> Link:
     """Open a link; `handler.opened` was called when this returns.
@@ -145,7 +147,7 @@ async def listen(
     handler_for: Callable[[], Handler],
     *,
     tls: ssl.SSLContext | None = None,
-    timeout_s: float = 5.0,
+    timeout_s: float = ANSWER_S,
     message_bytes_max: int = MESSAGE_BYTES_MAX,
 ) -> Listener:
     """Accept links; each gets its handler. A client has `timeout_s` for TLS, and again for the upgrade."""

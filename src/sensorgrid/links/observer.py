@@ -9,14 +9,14 @@ import asyncio
 import ssl
 
 from sensorgrid.links import wire
-from sensorgrid.links.driver import DIAL_S, Peer, greet
-from sensorgrid.links.link import LinkError
+from sensorgrid.links.driver import Peer, greet
+from sensorgrid.links.link import ANSWER_S, LinkError
 
 
 class Observer:
     """One broker, looked at again and again over one connection, which is opened when it is needed."""
 
-    def __init__(self, url: str, *, tls: ssl.SSLContext | None = None, timeout_s: float = DIAL_S) -> None:
+    def __init__(self, url: str, *, tls: ssl.SSLContext | None = None, timeout_s: float = ANSWER_S) -> None:
         self.url = url
         self._tls = tls
         self._timeout_s = timeout_s

@@ -16,7 +16,7 @@ from sensorgrid.configuration.network import ERROR, Network
 from sensorgrid.index.decompose import prepare
 from sensorgrid.links import wire
 from sensorgrid.links.driver import Driver, Peer, Tap
-from sensorgrid.links.link import Listener, listen
+from sensorgrid.links.link import ANSWER_S, Listener, listen
 from sensorgrid.links.packing import can_pack
 from sensorgrid.model.ids import BROKERS_MAX, PeerId, is_broker
 from sensorgrid.overlay.broker import Broker
@@ -29,8 +29,6 @@ from sensorgrid.overlay.policies.paper import Paper
 from sensorgrid.overlay.policies.relays import Relays
 from sensorgrid.runtime.history import Tick, read_tail
 
-GREETING_S = 5.0
-"""how long a newcomer may take to introduce itself"""
 DRAIN_S = 5.0
 """how long a stop waits for what was sent to be read"""
 CLIENTS_MAX = 20_000
@@ -153,11 +151,11 @@ class Host:
 
     async def _welcome(self, peer: Peer) -> None:
         try:
-            async with asyncio.timeout(GREETING_S):
+            async with asyncio.timeout(ANSWER_S):
                 hello = wire.decode_hello(await peer.greeting)
             sorry = self._refusal(hello)
         except TimeoutError:
-            sorry = wire.Sorry(f"found no greeting, expected one within {GREETING_S:g} s")
+            sorry = wire.Sorry(f"found no greeting, expected one within {ANSWER_S:g} s")
         except wire.WireError as error:
             sorry = wire.Sorry(str(error), "version")
         except ConnectionError:
