@@ -27,7 +27,6 @@ import psutil
 import pyarrow as pa
 import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F
 
 from sensorgrid.model.grid import Grid
 from sensorgrid.pipeline import backfill, inlet, jobs
@@ -39,6 +38,7 @@ from sensorgrid.pipeline.lake import Lake
 from sensorgrid.pipeline.packing import Chunks
 from sensorgrid.pipeline.plan import Plan
 from sensorgrid.pipeline.planning import first_plan, for_all_groups
+from sensorgrid.pipeline.replay import CLOCK, open_arriving
 from sensorgrid.pipeline.schema import MEASUREMENT
 from sensorgrid.pipeline.session import start_session
 from sensorgrid.pipeline.settings import PipelineSettings, settings_of
@@ -50,7 +50,6 @@ Report = Callable[[str], None]
 TICK_S = 600
 START_S = 1_760_000_400 // TICK_S * TICK_S
 ATTRIBUTE = "air_temperature"
-CLOCK = "clock"
 MICRO_BATCH = 40_000
 
 
@@ -357,11 +356,7 @@ class Feed:
         self, session: SparkSession, settings: PipelineSettings, grid: Grid
     ) -> tuple[DataFrame, DataFrame]:
         """Streams of flagged measurements, and of times."""
-        reader = session.readStream.schema(MEASUREMENT).option("maxFilesPerTrigger", 1)
-        rows = reader.parquet(str(self.folder))
-        is_clock = F.coalesce(F.col("attribute") == CLOCK, F.lit(False))
-        now = rows.where(is_clock).select(F.unix_micros("event_time").alias("now"))
-        return inlet.check(rows.where(~is_clock), settings, grid), now
+        return open_arriving(session, settings, grid, f"file://{self.folder}", maxFilesPerTrigger=1)
 
     def turn(self, newest: datetime | None) -> bool:
         """Done when the last tick has been published."""
