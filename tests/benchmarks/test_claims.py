@@ -253,16 +253,26 @@ def test_noise_of_a_quick_run_is_shown_and_not_judged() -> None:
     quick, full = verdict_of(claim, True), verdict_of(claim, False)
 
     assert (quick.measured, quick.holds, quick.breaks) == (7.0, None, False)
-    assert "noise" in quick.note
+    assert "too small" in quick.note
     assert (full.holds, full.breaks) == (False, True)
 
 
-@pytest.mark.parametrize(("when", "quick"), [(When.FULL, True), (When.QUICK, False)])
-def test_what_a_run_of_this_size_cannot_show_is_not_pretended(when: When, quick: bool) -> None:
-    verdict = verdict_of(Claim("eight", value_of, at_least=8.0, when=when), quick)
+def test_what_a_quick_run_cannot_show_is_not_pretended() -> None:
+    verdict = verdict_of(Claim("eight", value_of, at_least=8.0, when=When.FULL), True)
 
     assert (verdict.measured, verdict.holds, verdict.breaks) == (None, None, False)
-    assert verdict.note == when.value
+    assert verdict.note == "full only"
+
+
+def test_what_is_about_quick_runs_is_told_there_alone_and_breaks_nothing() -> None:
+    outcome = Outcome(
+        command("x", Claim("eight", value_of, at_least=8.0, when=When.QUICK)), {"rows": [{"value": 7}]}
+    )
+
+    (verdict,) = judge(outcome, True)
+
+    assert (verdict.measured, verdict.holds, verdict.breaks) == (7.0, None, False)
+    assert not judge(outcome, False)
 
 
 def test_a_figure_that_a_result_lacks_fails_its_row_alone() -> None:

@@ -25,7 +25,7 @@ class When(Enum):
 
     ALWAYS = "always"
     FULL_BUT_SHOWN = "full, but shown"
-    """a quick run shows it; a miss there is noise and breaks nothing"""
+    """a quick run shows it, but is too small to judge it: a miss there breaks nothing"""
     FULL = "full only"
     """a quick run has nothing to show"""
     QUICK = "quick only"

@@ -186,7 +186,7 @@ OVERLAY = Command(
 
 FEW = 16
 """clients with whom what a block costs before the first is served shows"""
-_BEFORE_THE_FIRST = "what a block costs before the first client is served shows with few"
+_BEFORE_THE_FIRST = "with so few, what a block costs before the first client is served outweighs the rest"
 
 
 def _cost(result: Result, other: str, boxes: str, few: bool) -> Found | None:

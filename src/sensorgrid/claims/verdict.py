@@ -61,8 +61,9 @@ class Verdict:
 
 
 def judge(outcome: Outcome, quick: bool) -> list[Verdict]:
-    """All claims of a command."""
-    return [_judge(claim, outcome, quick) for claim in outcome.command.claims]
+    """All claims of a command; those about quick runs only in a quick run."""
+    claims = (c for c in outcome.command.claims if quick or c.when is not When.QUICK)
+    return [_judge(claim, outcome, quick) for claim in claims]
 
 
 def _judge(claim: Claim, outcome: Outcome, quick: bool) -> Verdict:
@@ -74,8 +75,6 @@ def _judge(claim: Claim, outcome: Outcome, quick: bool) -> Verdict:
 
     if (command.arguments(quick) is None or claim.when is When.FULL) and quick:
         return verdict(note=When.FULL.value)
-    if claim.when is When.QUICK and not quick:
-        return verdict(note=When.QUICK.value)
     if outcome.lacks:
         return verdict(note=f"not measured here: {outcome.lacks}")
     if outcome.result is None:
@@ -94,9 +93,8 @@ def _judge(claim: Claim, outcome: Outcome, quick: bool) -> Verdict:
     soft = claim.when is When.QUICK or (quick and claim.when is When.FULL_BUT_SHOWN)
     if soft and not holds and not claim.because:
         holds = None
-        notes.append(
-            "missed, but a quick value is noise" if claim.when is not When.QUICK else "a busy machine?"
-        )
+        small = "missed, but a quick run is too small to judge it"
+        notes.append("missed; is the machine busy?" if claim.when is When.QUICK else small)
     if holds is False and claim.because:
         notes.append(f"known: {claim.because}")
     if outcome.fault:
