@@ -11,7 +11,7 @@ import resource
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -104,6 +104,31 @@ def run(
                 yield _grown_row(case, rounds, rtree, sizes_in_bytes[PEER])
     progress(f"decompose, depth {DECOMPOSE_DEPTH}")
     yield from _cell_rows(seed)
+
+
+def ratios(rows: Iterable[Row]) -> Iterator[Row]:
+    """How many times as fast as the better R-tree we are: by distribution, size, mode (batch, single) and operation.
+
+    Insertion where it is harder has modes of its own (`batch-shuffled`, …) and the R-tree's bulk load as its peer.
+    """
+    cases: dict[tuple[str, int, str], dict[str, float]] = {}
+    for row in rows:
+        if row["stored"]:
+            case = (row["distribution"], row["stored"], row["operation"])
+            cases.setdefault(case, {})[row["impl"]] = row["per_second"]
+    for (distribution, stored, operation), found in cases.items():
+        for impl, per_second in found.items():
+            if impl.startswith(MINE):
+                mode = impl.removeprefix(f"{MINE}-")
+                kind = mode.partition("-")[0]
+                peers = [found[name] for name in (f"{PEER}-{kind}", f"{PEER}-{kind}-grown") if name in found]
+                yield {
+                    "distribution": distribution,
+                    "stored": stored,
+                    "operation": operation,
+                    "mode": mode,
+                    "ratio": per_second / max(peers),
+                }
 
 
 def _rtree_module() -> Any:

@@ -9,6 +9,7 @@ latitude runs, where longitude begins, how a missing value is written; here all 
 import os
 from dataclasses import dataclass
 from functools import cache
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -100,10 +101,10 @@ def truths(folder: Path) -> dict[str, Truth]:
 
 
 def _from_netcdf(path: Path, dataset: str, variables: tuple[str, ...], level: str | None) -> list[Truth]:
-    try:
-        import xarray
-    except ImportError:
-        raise TruthError("xarray: found no such package, expected `pip install sensorgrid[bench]`") from None
+    import xarray
+
+    if find_spec("netCDF4") is None:  # xarray would name every package that could read it
+        raise TruthError("netCDF4: found no such package, expected `pip install sensorgrid[bench]`")
     if not path.exists():
         raise TruthError(f"truth grid {path.name}: found no file in {path.parent}, expected it there")
     found = []

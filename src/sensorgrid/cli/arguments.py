@@ -114,7 +114,7 @@ def read_seeds(text: str) -> range:
     return seeds
 
 
-def read_target(path: Path | None) -> Path | None:
+def read_target(path: Path | None, option: str = "--json") -> Path | None:
     """Where to write a result, checked before the work and not after it."""
     if path is None or str(path) == "-":
         return path
@@ -123,5 +123,5 @@ def read_target(path: Path | None) -> Path | None:
         or not path.parent.is_dir()
         or not os.access(path if path.exists() else path.parent, os.W_OK)
     ):
-        raise ArgumentError(f"--json: found {str(path)!r}, expected a file in a folder that can be written")
+        raise ArgumentError(f"{option}: found {str(path)!r}, expected a file in a folder that can be written")
     return path

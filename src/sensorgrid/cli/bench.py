@@ -12,10 +12,15 @@ Row = dict[str, Any]
 
 def show_index(console: Console, rows: list[Row]) -> None:
     """The index benchmark as a table of ratios."""
+    from sensorgrid.benchmarks import index  # imports the compiler, for which no other command should wait
+
     by_case: dict[tuple[str, int], dict[tuple[str, str], Row]] = defaultdict(dict)
     for row in rows:
         if row["stored"]:
             by_case[row["distribution"], row["stored"]][row["impl"], row["operation"]] = row
+    times = {
+        (r["distribution"], r["stored"], r["mode"], r["operation"]): r["ratio"] for r in index.ratios(rows)
+    }
     for mode, what in (("batch", "many per call"), ("single", "one per call")):
         table = Table(title=f"times as fast as rtree (libspatialindex), {what}", title_justify="left")
         table.add_column("boxes")
@@ -24,10 +29,11 @@ def show_index(console: Console, rows: list[Row]) -> None:
         for (distribution, stored), found in by_case.items():
             lookup = found[f"sensorgrid-{mode}", "lookup"]
             per_hit = f"{lookup['seconds_per_hit'] * 1e9:.1f} ns" if mode == "batch" else ""
+            ratios = (times[distribution, stored, mode, name] for name in ("insert", "lookup", "remove"))
             table.add_row(
                 distribution,
                 f"{stored:,}",
-                *(f"{ratio(found, mode, operation):,.1f}" for operation in ("insert", "lookup", "remove")),
+                *(f"{ratio:,.1f}" for ratio in ratios),
                 per_hit,
                 f"{lookup['bytes_per_query']:.0f}",
                 f"{found['rtree-batch', 'lookup']['bytes_per_query']:.0f}",
@@ -38,10 +44,9 @@ def show_index(console: Console, rows: list[Row]) -> None:
     harder.add_column("boxes")
     for name in ("stored", "owners shuffled", "owners up to 2^62", "second half"):
         harder.add_column(name, justify="right")
-    for (distribution, stored), found in by_case.items():
-        peer = found["rtree-batch", "insert"]["per_second"]
+    for distribution, stored in by_case:
         ratios = (
-            found[f"sensorgrid-batch-{kind}", "insert"]["per_second"] / peer
+            times[distribution, stored, f"batch-{kind}", "insert"]
             for kind in ("shuffled", "sparse", "second")
         )
         harder.add_row(distribution, f"{stored:,}", *(f"{value:.1f}" for value in ratios))
@@ -55,13 +60,6 @@ def show_index(console: Console, rows: list[Row]) -> None:
             )
         if row["operation"] == "slices":
             console.print(f"cell.slices: {1e6 / row['per_second']:.1f} µs")
-
-
-def ratio(found: dict[tuple[str, str], Row], mode: str, operation: str) -> float:
-    """How many times as fast as the better R-tree we are."""
-    peers = [found.get((f"rtree-{kind}", operation)) for kind in (mode, f"{mode}-grown")]
-    best = max(row["per_second"] for row in peers if row)
-    return float(found[f"sensorgrid-{mode}", operation]["per_second"] / best)
 
 
 def show_asked(console: Console, title: str, lines: Iterable[tuple[str, str, str]]) -> None:

@@ -329,7 +329,7 @@ def _swept(
 
     _check_master(spark)
     ended, said_s = 0, time.monotonic()
-    with _progress() as progress, _on_sigterm():
+    with _progress() as progress, on_sigterm():
         task = progress.add_task("the first run compiles, which takes a while", total=len(cases))
 
         def done(count: int, case: Any, row: Row) -> None:
@@ -349,8 +349,8 @@ def _swept(
 
 
 @contextmanager
-def _on_sigterm() -> Iterator[None]:
-    """SIGTERM ends a sweep as Ctrl-C does: in good order, with the code that shells expect."""
+def on_sigterm() -> Iterator[None]:
+    """SIGTERM ends long work as Ctrl-C does: in good order, with the code that shells expect."""
 
     def stop(*_: object) -> None:
         raise SystemExit(128 + signal.SIGTERM)

@@ -13,6 +13,7 @@ from sensorgrid import __version__
 from sensorgrid.cli import (
     arguments,
     bench,
+    bench_all,
     broker,
     demo,
     doctor,
@@ -37,6 +38,7 @@ app = typer.Typer(
 )
 bench_app = typer.Typer(help="Benchmarks, as ratios in one run.", no_args_is_help=True)
 app.add_typer(bench_app, name="bench")
+bench_app.command("all")(bench_all.bench_all)
 app.add_typer(pipeline.app, name="pipeline")
 app.add_typer(experiment.app, name="experiment")
 app.command("up")(up.up)

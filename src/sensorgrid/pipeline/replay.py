@@ -71,12 +71,7 @@ class Replayed:
         self, session: SparkSession, settings: PipelineSettings, grid: Grid
     ) -> tuple[DataFrame, DataFrame]:
         """Streams of flagged measurements, and of times."""
-        rows = session.readStream.schema(MEASUREMENT).parquet(f"file://{self.folder}/arriving")
-        is_clock = F.coalesce(F.col("attribute") == CLOCK, F.lit(False))
-        now = rows.where(is_clock).select(
-            F.unix_micros("event_time").alias("now"), F.lit(False).alias("fresh")
-        )
-        return inlet.check(rows.where(~is_clock), settings, grid), now
+        return open_arriving(session, settings, grid, f"file://{self.folder}/arriving")
 
     def turn(self, newest: datetime | None) -> bool:
         """Hand out what is due; done when the last tick that can be published has been."""
@@ -100,3 +95,13 @@ class Replayed:
         hidden = arriving / f".{step:012d}"
         pq.write_table(pa.Table.from_pylist([row], schema=MEASUREMENT_ARROW), hidden)
         hidden.rename(arriving / f"{step:012d}-clock.parquet")
+
+
+def open_arriving(
+    session: SparkSession, settings: PipelineSettings, grid: Grid, folder: str, **options: int
+) -> tuple[DataFrame, DataFrame]:
+    """Streams of flagged measurements, and of times, from files that hold both; options are those of Spark's reader."""
+    rows = session.readStream.schema(MEASUREMENT).options(**options).parquet(folder)
+    is_clock = F.coalesce(F.col("attribute") == CLOCK, F.lit(False))
+    now = rows.where(is_clock).select(F.unix_micros("event_time").alias("now"), F.lit(False).alias("fresh"))
+    return inlet.check(rows.where(~is_clock), settings, grid), now

@@ -1,0 +1,219 @@
+"""Runs commands, each once in a process of its own, and keeps what they wrote in a folder.
+
+What is kept says which code and arguments it is of; a later run with the same folder takes it from there. So a run of
+an hour can be stopped and resumed, and a claim can be worded anew without measuring anything again.
+"""
+
+import contextlib
+import hashlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import sensorgrid
+from sensorgrid.benchmarks.machine import machine
+from sensorgrid.claims.claim import Command, Result
+from sensorgrid.runtime.supervisor import die_with_parent
+
+STOP_S = 20.0
+"""between being asked to end and being ended"""
+POLL_S = 0.2
+LINE_MAX = 300
+"""characters of an error that are told"""
+UNKNOWN = "unknown"
+PACKAGE = Path(sensorgrid.__file__).parent
+PROGRAM = (sys.executable, "-m", "sensorgrid")
+_UNMEASURED = ("claims", "cli/bench_all.py")
+"""code that judges and shows what was measured, and measures nothing"""
+
+
+@dataclass(frozen=True, slots=True)
+class Code:
+    """Which code is measured."""
+
+    commit: str
+    """abbreviated, with a plus if files were changed since; "unknown" without a checkout"""
+    digest: str
+    """of all files that can make a difference to a figure"""
+    version: str = sensorgrid.__version__
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """How a command ended."""
+
+    command: Command
+    result: Result | None = None
+    seconds: float | None = None
+    date: str = ""
+    fault: str = ""
+    """why there is no result, or what is wrong with it"""
+    lacks: str = ""
+    """why it was not run"""
+    kept: bool = False
+    """whether it is from an earlier run"""
+
+
+Say = Callable[[str], None]
+
+
+def run(command: Command, quick: bool, folder: Path, code: Code, say: Say = lambda _: None) -> Outcome:
+    """A command's result: from the folder if it is there, otherwise by running it; never an exception but Ctrl-C."""
+    arguments = command.arguments(quick)
+    if arguments is None:
+        return Outcome(command)
+    place = folder / f"{command.name}{'-quick' if quick else ''}.json"
+    known = kept(place, arguments, code)
+    if known is not None:
+        return Outcome(command, known["result"], known["seconds"], known["date"], known["fault"], kept=True)
+    if reason := command.lacks():
+        return Outcome(command, lacks=reason)
+    raw, log = place.with_suffix(".raw"), place.with_suffix(".log")
+    raw.unlink(missing_ok=True)
+    begin = time.monotonic()
+    fault = _play((*arguments, *command.paths(str(folder)), "--json", str(raw)), log, command.limit_s, say)
+    seconds = round(time.monotonic() - begin, 1)
+    result, unread = _read(raw)
+    if result is None:
+        return Outcome(command, seconds=seconds, fault=fault or unread)
+    date = datetime.now(UTC).date().isoformat()
+    record = {
+        "command": list(arguments),
+        "quick": quick,
+        "commit": code.commit,
+        "digest": code.digest,
+        "version": code.version,
+        "date": date,
+        "machine": machine(),
+        "seconds": seconds,
+        "fault": fault,
+        "result": result,
+    }
+    place.write_text(json.dumps(record, indent=1) + "\n")
+    raw.unlink()
+    return Outcome(command, result, seconds, date, fault)
+
+
+def kept(place: Path, arguments: Sequence[str], code: Code) -> dict[str, Any] | None:
+    """What an earlier run wrote, if it is of this code and these arguments and ended well."""
+    try:
+        found = json.loads(place.read_text())
+        asked = {"command": list(arguments), "digest": code.digest, "version": code.version, "fault": ""}
+        fits = all(found[name] == value for name, value in asked.items())
+        return found if fits and isinstance(found["result"], dict) and found["seconds"] >= 0 else None
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+
+
+def _read(path: Path) -> tuple[Result | None, str]:
+    try:
+        found = json.loads(path.read_text())
+    except FileNotFoundError:
+        return None, "it ended without a word and wrote no result"
+    except (OSError, ValueError) as error:
+        return None, f"its result cannot be read: {error}"
+    if not isinstance(found, dict):
+        return None, f"its result: found {type(found).__name__}, expected an object"
+    return found, ""
+
+
+def _play(arguments: Sequence[str], log: Path, limit_s: float, say: Say) -> str:
+    """Run `sensorgrid` with these arguments, its output in a file; says what was wrong, if anything."""
+    environment = os.environ | {"PYTHONPATH": _path()}
+    with log.open("wb") as out:
+        process = subprocess.Popen(
+            [*PROGRAM, *arguments],
+            stdin=subprocess.DEVNULL,
+            stdout=out,
+            stderr=subprocess.STDOUT,
+            env=environment,
+            start_new_session=True,  # all that it starts is ended with it
+            preexec_fn=partial(die_with_parent, os.getpid()),
+        )
+    begin = time.monotonic()
+    try:
+        while process.poll() is None:
+            seconds = time.monotonic() - begin
+            if seconds > limit_s:
+                return f"not done after {limit_s:,.0f} s"
+            say(f"{seconds:.0f} s")
+            try:
+                process.wait(POLL_S)
+            except subprocess.TimeoutExpired:
+                continue
+    finally:  # also on Ctrl-C
+        _end(process)
+    if process.returncode == 0:
+        return ""
+    return f"exit code {process.returncode}: {last_line(log)}"
+
+
+def _path() -> str:
+    """Where Python finds this very code, whatever folder the command runs in."""
+    return os.pathsep.join(filter(None, (str(PACKAGE.parent), os.environ.get("PYTHONPATH"))))
+
+
+def _end(process: "subprocess.Popen[bytes]") -> None:
+    """End a command and what it left behind."""
+    if process.poll() is None:
+        _signal(process.pid, signal.SIGTERM)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(STOP_S)
+    _signal(process.pid, signal.SIGKILL)
+    process.wait()
+
+
+def _signal(group: int, number: signal.Signals) -> None:
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(group, number)
+
+
+def last_line(log: Path) -> str:
+    """The last thing that a command said."""
+    try:
+        lines = log.read_text(errors="replace").splitlines()
+    except OSError:
+        return ""
+    said = [line.strip() for line in lines if line.strip()]
+    return said[-1][:LINE_MAX] if said else "it said nothing"
+
+
+def code_here() -> Code:
+    """The code that runs: its commit where there is a checkout, and a digest of its files."""
+    return Code(_commit(PACKAGE), _digest(PACKAGE))
+
+
+def _commit(package: Path) -> str:
+    root = package.parent.parent
+    if not (root / ".git").exists():
+        return UNKNOWN
+    try:
+        commit = _git(root, "rev-parse", "--short=10", "HEAD").strip()
+        changed = _git(root, "status", "--porcelain", "--", str(package))
+    except (OSError, subprocess.CalledProcessError):
+        return UNKNOWN
+    return commit + ("+" if changed.strip() else "")
+
+
+def _git(root: Path, *arguments: str) -> str:
+    return subprocess.run(
+        ["git", "-C", str(root), *arguments], capture_output=True, text=True, check=True
+    ).stdout
+
+
+def _digest(package: Path) -> str:
+    found = hashlib.sha256()
+    for path in sorted(package.rglob("*")):
+        name = path.relative_to(package).as_posix()
+        if path.is_file() and "__pycache__" not in path.parts and not name.startswith(_UNMEASURED):
+            found.update(name.encode() + b"\0" + path.read_bytes() + b"\0")
+    return found.hexdigest()[:16]

@@ -1,0 +1,140 @@
+"""What the commands promise to write with `--json`: their docs and docstrings, as sets of names."""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+Result = dict[str, Any]
+TOP = frozenset({"command", "version", "args", "rows"})
+
+
+@dataclass(frozen=True)
+class Contract:
+    """One command, by its name in `sensorgrid bench all`."""
+
+    name: str
+    words: tuple[str, ...]
+    rows: frozenset[str]
+    """fields of every row"""
+    top: frozenset[str] = TOP
+    """fields beside the rows"""
+    covers: dict[str, set[Any]] = field(default_factory=dict)
+    """values of a field that a quick run still has"""
+    lists: dict[str, frozenset[str]] = field(default_factory=dict)
+    """other lists, and the fields of their entries"""
+
+
+def names(text: str) -> frozenset[str]:
+    return frozenset(text.split())
+
+
+PIPELINE = names(
+    "mode measurements regions ticks seconds per_second cpu_seconds peak_rss_bytes reference_seconds"
+    " used flagged duplicate blocks balanced"
+)
+OVERLAY = names("operation workload brokers queries per_second")
+FAULTS = names("seed problems levels faults served suspended refused circles")
+MOVING = names(
+    "track policy seed storm hours queries refused refused_share wait_mean_s wait_p95_s wait_p99_s replication"
+    " connections_per_broker delegations"
+)
+FANOUT = names("server clients block_bytes tls boxes cpu_seconds_per_gb mb_per_second p50_s p99_s")
+SUMMED = names("schedules failed faults two_levels_share served circles_left suspended refused")
+
+CONTRACTS = (
+    Contract(
+        "index",
+        ("bench", "index"),
+        names("impl operation stored distribution per_second bytes_per_query"),
+        TOP | {"machine"},
+        {
+            "distribution": {"uniform", "hotspot"},
+            "operation": {"insert", "lookup", "remove", "decompose", "slices"},
+        },
+    ),
+    Contract(
+        "pipeline",
+        ("bench", "pipeline"),
+        PIPELINE,
+        TOP | {"machine"},
+        {"mode": {"reference", "batch", "stream"}},
+    ),
+    Contract(
+        "gridding",
+        ("bench", "gridding"),
+        names(
+            "truth stations kernel rmse mae within_one_error within_low within_mid within_high seconds_per_tile seed"
+        ),
+        TOP | {"machine", "summary"},
+        {"kernel": {"nearest", "inverse_distance", "kriging"}},
+        {"summary": names("figure found expected holds")},
+    ),
+    Contract(
+        "overlay",
+        ("bench", "overlay"),
+        OVERLAY,
+        TOP | {"machine"},
+        {"operation": {"live", "subscribe+cancel"}, "workload": {"everywhere", "hot spot"}},
+    ),
+    Contract(
+        "fanout",
+        ("bench", "fanout"),
+        FANOUT,
+        TOP | {"machine", "summary", "left_out"},
+        {"server": {"sensorgrid", "c-epoll"}, "boxes": {"same", "own"}},
+        {"summary": names("clients block_bytes tls boxes other ratio limit holds")},
+    ),
+    Contract(
+        "flood",
+        ("bench", "fanout", "--flood"),
+        FANOUT | names("stalled ticks interval_s memory_bytes_before memory_bytes"),
+        TOP | {"machine"},
+    ),
+    Contract(
+        "multires",
+        ("experiment", "multires"),
+        names(
+            "hotspot dims depth policy seed load load_bound replication_share replication_at_15 replication_at_20"
+            " replication_bound_at_20 connections_per_broker messages queries"
+        ),
+        covers={"dims": {2, 4}, "depth": {8, 10}, "policy": {"paper", "literal", "ours-local", "ours"}},
+    ),
+    Contract(
+        "relays",
+        ("experiment", "relays"),
+        names(
+            "topology placement strategy k delta seed traffic_counted traffic_all reduction bound_ratio stretch"
+            " similarity delay_mean_s delay_p95_s tree_changes_per_event messages fragments"
+        ),
+        TOP | {"ramp"},
+        {
+            "placement": {"core", "edge", "full"},
+            "strategy": {"OFF", "DIRECT", "CTD", "CTS", "FFS", "CTP", "TREE"},
+        },
+        {"ramp": names("strategy time_s delay_mean_s queries")},
+    ),
+    Contract("faults", ("experiment", "faults"), FAULTS, TOP | {"summary"}),
+    Contract("faults-relays", ("experiment", "faults", "--relays"), FAULTS, TOP | {"summary"}),
+    Contract("moving", ("experiment", "moving"), MOVING, covers={"policy": {"ours", "anticipate"}}),
+)
+DEMO = names(
+    "ticks clients points_delivered missing duplicated wrong bytes_between_brokers bytes_without_sharing saving"
+    " delay_p50_s delay_p99_s killed recovered_s"
+)
+
+
+def breaches(contract: Contract, result: Result) -> list[str]:
+    """What a result lacks of what was promised."""
+    found = [f"no {name}" for name in sorted(contract.top - set(result))]
+    for key, wanted in {"rows": contract.rows, **contract.lists}.items():
+        entries = result.get(key)
+        if not entries:
+            found.append(f"no entry in {key}")
+            continue
+        for number, entry in enumerate(entries):
+            if lacking := sorted(wanted - set(entry)):
+                found.append(f"{key}[{number}] lacks {', '.join(lacking)}")
+    for key, values in contract.covers.items():
+        there = {row.get(key) for row in result.get("rows", ())}
+        if not values <= there:
+            found.append(f"{key}: found {sorted(map(str, there))}, expected {sorted(map(str, values))}")
+    return found
