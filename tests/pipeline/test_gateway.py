@@ -98,12 +98,12 @@ def test_the_same_block_again_is_acknowledged_and_kept_once(brokers: Network) ->
 
 def test_a_broker_that_is_away_gives_its_blocks_back_and_holds_nobody_up(brokers: Network) -> None:
     brokers.brokers[1].stop()
-    with gateways_to(brokers, patience_s=20.0) as gateways:
+    with gateways_to(brokers, patience_s=600.0) as gateways:
         begin = time.monotonic()
 
         found = gateways.publish([block(1, region) for region in REGIONS])
 
-    assert time.monotonic() - begin < 10
+    assert time.monotonic() - begin < 300, "nobody waits for a connection that was refused"
     assert found.acknowledged == 2
     assert {i.region for i in found.waiting} == {"01", "11"}
 
@@ -114,10 +114,10 @@ def test_a_silent_broker_costs_the_patience_and_no_more(brokers: Network, mood: 
         brokers.brokers[1].mood = mood
         begin = time.monotonic()
 
-        found = gateways.publish([block(1, region) for region in REGIONS])
+        found = gateways.publish([block(tick, region) for tick in range(1, 31) for region in REGIONS])
 
-    assert 0.9 < time.monotonic() - begin < 3
-    assert found.acknowledged == 2
+    assert 0.9 < time.monotonic() - begin < 50, "one patience for all, not one for each of sixty blocks"
+    assert found.acknowledged == 60
     assert {i.region for i in found.waiting} == {"01", "11"}
     assert {name[2] for name in brokers.names()} == {"00", "10"}
 
@@ -377,16 +377,16 @@ def test_an_outage_longer_than_the_memory_of_the_lake_is_waited_for_once(
     brokers: Network, desk: Desk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(courier_module, "MISSING_S", 2.0)
-    for batch in range(20):
+    for batch in range(60):
         desk.waiting.add(batch, [Identity("air_temperature", batch, "00", 0)])
-    desk.publish(20, [block(20, "00")])
+    desk.publish(60, [block(60, "00")])
 
     with desk.courier():
         begin = time.monotonic()
         counts = desk.until_empty()
 
-    assert (counts.acknowledged, counts.refused) == (1, 20)
-    assert time.monotonic() - begin < 20, "not 2 s for each of them"
+    assert (counts.acknowledged, counts.refused) == (1, 60)
+    assert time.monotonic() - begin < 100, "not 2 s for each of them"
 
 
 @pytest.mark.parametrize("damage", ["", "{}", '{"identities": [1', "[]"])

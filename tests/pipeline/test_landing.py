@@ -277,15 +277,14 @@ class NarrowServer:
 
 
 def test_a_server_with_a_small_window_is_not_waited_for(tmp_path: Path) -> None:
-    settings = LandingSettings(("t",), tmp_path, "lander", roll_s=0.2)
+    settings = LandingSettings(("t",), tmp_path, "lander", roll_s=1.0)
     connection, stop = landing._Connection(settings, LandingWriter(tmp_path, "lander")), threading.Event()
     connection._client = NarrowServer(connection, 2000, stop)
 
     began = time.monotonic()
     connection.serve(stop)
 
-    # 100 windows of 0.2 s are 20 s for one that waits each time.
-    assert time.monotonic() - began < 10
+    assert time.monotonic() - began < 60, "100 windows of 1 s for one that waits each time"
     assert len(landed(tmp_path)) == 2000
 
 

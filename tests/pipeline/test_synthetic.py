@@ -4,6 +4,7 @@ import json
 import pickle
 import time
 from collections import Counter
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 
@@ -485,3 +486,30 @@ def test_a_stream_that_is_stopped_and_started_again_delivers_every_report_once(
     )
     want = settings.earth.reports(settings.start_ms / 1000, settings.until_ms / 1000)
     assert got.sort_by(key).equals(want.sort_by(key))
+
+
+@given(shift_ticks=st.integers(-1_000, 10_000_000), late_s=st.floats(0, 3_000))
+@settings(max_examples=10)
+def test_a_shifted_earth_reports_the_same_later(shift_ticks: int, late_s: float) -> None:
+    """So the world of a test does not depend on the time at which the test runs."""
+    shift = shift_ticks * WORLD.tick_s
+    world, later = replace(WORLD, rates=ROUGH), replace(WORLD, rates=ROUGH, shift_s=shift)
+    start, end = START + late_s, START + late_s + 900
+
+    here, there = both(world, start, end), both(later, start + shift, end + shift)
+
+    moved = pc.add(here["event_time"], pa.scalar(round(shift * 1e6), pa.duration("us")))
+    wrong_clock = pc.equal(here["_fault"], "future")
+    expected = pc.if_else(wrong_clock, here["event_time"], moved)
+    assert there["event_time"].combine_chunks().equals(expected.combine_chunks())
+    assert pc.subtract(there["_tick"], here["_tick"]).unique().to_pylist() == [shift_ticks]
+    assert pc.subtract(there["_arrival_ms"], here["_arrival_ms"]).unique().to_pylist() == [shift * 1000]
+    rest = [n for n in here.column_names if n not in ("event_time", "_tick", "_arrival_ms")]
+    assert there.select(rest).equals(here.select(rest))
+    truth = world.truth("air_temperature", 10.0, 50.0, start)
+    assert later.truth("air_temperature", 10.0, 50.0, start + shift) == truth
+
+
+def test_a_shift_of_half_a_tick_is_refused() -> None:
+    with pytest.raises(EarthError, match=r"shift_s: found 150, expected whole ticks of 300 s"):
+        replace(WORLD, shift_s=150)

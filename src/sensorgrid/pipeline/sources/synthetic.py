@@ -24,6 +24,7 @@ late        a factor on the rates of reports that come late or too late (1)
 copies      a factor on the rates of reports that come twice, up to 90 seconds later (1)
 spread      part of a tick over which reports lie; 1 is all of it (a fifth, in whole seconds)
 pace        seconds of weather per second of the earth's clock (1)
+shift       seconds, whole ticks, by which everything happens later (0): the same world at any time of day
 faults      a factor on the usual rates of faults (1); 0 is a perfect world
 noise       a factor on the errors of measurement (1)
 sea         part of the stations that are ships and buoys (0.1)
@@ -114,6 +115,7 @@ class SyntheticSettings:
                 delay_s=_number(given, "delay", 20, 0),
                 spread=_number(given, "spread", 0, 0) if "spread" in given else None,
                 pace=_number(given, "pace", 1, 0),
+                shift_s=_number(given, "shift", 0, -inf),
                 sea=_number(given, "sea", 0.1, 0),
                 rates=rates,
             ),

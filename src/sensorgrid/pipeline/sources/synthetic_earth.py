@@ -146,6 +146,8 @@ class Earth:
     """part of a tick over which the stations' reports lie, each at its own moment; None: a fifth, in whole seconds"""
     pace: float = 1.0
     """seconds of weather in a second: a day can pass in minutes"""
+    shift_s: float = 0.0
+    """whole ticks by which all of it is later: at a time t happens what otherwise happens at t - shift"""
     stretch_s: float = 172_800.0
     """how long a station is silent, stuck, or wrong about its unit"""
     noise: float = 1.0
@@ -179,6 +181,8 @@ class Earth:
                 continue
             if not (isfinite(getattr(self, name)) and getattr(self, name) >= low):
                 raise EarthError(f"{name}: found {getattr(self, name)}, expected a number >= {low}")
+        if not isfinite(self.shift_s) or self.shift_s % self.tick_s:
+            raise EarthError(f"shift_s: found {self.shift_s}, expected whole ticks of {self.tick_s:g} s")
         if self.sea > 1:
             raise EarthError(f"sea: found {self.sea}, expected a part of the stations, 0 to 1")
 
@@ -186,7 +190,7 @@ class Earth:
         self, attribute: str, longitude: npt.ArrayLike, latitude: npt.ArrayLike, time_s: npt.ArrayLike
     ) -> Floats:
         """The true value anywhere at any time, in canonical units; arguments broadcast."""
-        weather_s = np.asarray(time_s, np.float64) * self.pace
+        weather_s = (np.asarray(time_s, np.float64) - self.shift_s) * self.pace
         return Weather(self.seed).truth((attribute,), longitude, latitude, weather_s)[attribute]
 
     def stations(self) -> tuple[npt.NDArray[np.str_], Floats, Floats]:
@@ -203,7 +207,8 @@ class Earth:
         lon, lat, _ = _positions(self.seed, self.station_count, self.sea)
         station, attribute = rows["station"], rows["attribute"].astype(np.int32)
         x, y, impossible = _misplace(self.seed, rows, lon[station], lat[station])
-        time_us = np.where(rows["fault"] == FAULTS.index("future"), FUTURE_MS, rows["event_ms"]) * 1000
+        event_ms = rows["event_ms"] + round(self.shift_s * 1000)
+        time_us = np.where(rows["fault"] == FAULTS.index("future"), FUTURE_MS, event_ms) * 1000
         units = [KNOWN[name].unit for name in self.attributes]
         count = len(station)
         columns = [
@@ -223,6 +228,8 @@ class Earth:
     def labels(self, start_s: float, end_s: float, stations: tuple[int, int] | None = None) -> pa.Table:
         """What is known about each row of `reports` with the same arguments, as `LABELS`, row by row."""
         rows = self._rows(start_s, end_s, stations)
+        rows["tick"] = rows["tick"] + round(self.shift_s / self.tick_s)
+        rows["arrival_ms"] = rows["arrival_ms"] + round(self.shift_s * 1000)
         columns = [pa.array(rows[name]) for name in ("station", "tick", "arrival_ms", "truth")]
         for name, words in (("fault", FAULTS), ("copy", COPIES), ("delivery", DELIVERIES)):
             columns.append(pa.array(words).take(pa.array(rows[name].astype(np.int32))))
@@ -237,14 +244,15 @@ class Earth:
     def _rows(
         self, start_s: float, end_s: float, stations: tuple[int, int] | None
     ) -> dict[str, Ints | Floats]:
+        """What arrives in a slice of time, on the earth's own clock (without the shift)."""
         if not (isfinite(start_s) and isfinite(end_s) and start_s <= end_s):
             raise EarthError(f"slice: found [{start_s}, {end_s}), expected two finite times in order")
         first, last = stations or (0, self.station_count)
         if not 0 <= first <= last <= self.station_count:
             raise EarthError(f"stations: found {first} to {last}, expected within 0 to {self.station_count}")
-        start_ms, end_ms = round(start_s * 1000), round(end_s * 1000)
-        sent = self._sent(start_ms, end_ms, first, last)
-        return self._measured(sent)
+        shift_ms = round(self.shift_s * 1000)
+        start_ms, end_ms = round(start_s * 1000) - shift_ms, round(end_s * 1000) - shift_ms
+        return self._measured(self._sent(start_ms, end_ms, first, last))
 
     def _sent(self, start_ms: int, end_ms: int, first: int, last: int) -> dict[str, Ints]:
         """The reports (station, tick, copy) that arrive in a slice of time, in the order of arrival."""
