@@ -20,7 +20,7 @@ import typer
 from pydantic import TypeAdapter, ValidationError
 
 import sensorgrid
-from pages.reading import ROOT, Line, Page, Span, program_of
+from pages.reading import ROOT, Line, Page, Place, Span, program_of
 from sensorgrid.cli.main import app
 from sensorgrid.client.sync import Client, Stream
 from sensorgrid.configuration.base import SettingsError
@@ -67,6 +67,16 @@ def commands() -> dict[tuple[str, ...], Any]:
             yield from below((*names, name), each)
 
     return dict(below((), root()))
+
+
+def helps() -> Page:
+    """The examples in the help of every command."""
+    page = Page("--help")
+    for names, command in commands().items():
+        place = Place(f"sensorgrid {' '.join(names)} --help", 1)
+        for found in re.finditer(r"Example: (sensorgrid .+?)(?:\n\s*\n|\Z)", command.help or "", re.S):
+            page.lines.append(Line(place, " ".join(found[1].split()), True))
+    return page
 
 
 def options_of(command: Any) -> set[str]:
@@ -270,6 +280,12 @@ def named_on(page: Page) -> list[Line]:
 
 def about_options(words: Sequence[str], candidates: Iterable[Line]) -> str | None:
     """Options belong to a command that the page names: the nearest that has all of them takes them."""
+    found = with_options(words, candidates)
+    return found if isinstance(found, str) else None
+
+
+def with_options(words: Sequence[str], candidates: Iterable[Line]) -> list[str] | str:
+    """The nearest command that takes these options, with them; or a complaint."""
     words = [PLACEHOLDERS.get(word, word) for word in words]
     wanted = [w.partition("=")[0] for w in words if w.startswith("--")]
     known: set[str] = set()
@@ -280,9 +296,10 @@ def about_options(words: Sequence[str], candidates: Iterable[Line]) -> str | Non
                 options = _options_of_part(part)
                 known |= options
                 if set(wanted) <= options:
-                    refused = _with(part, words)
+                    whole = _with(part, [] if len(words) == 1 else words)  # `--out` alone is a name
+                    refused = _about(whole, True)
                     if refused is None:
-                        return None
+                        return whole
     if refused is not None:
         return refused
     wrong = next((w for w in wanted if w not in known), " ".join(wanted))
@@ -299,16 +316,13 @@ def _options_of_part(words: list[str]) -> set[str]:
     return set()
 
 
-def _with(part: list[str], words: Sequence[str]) -> str | None:
-    """A command line of the page with other options."""
-    words = [] if len(words) == 1 else list(words)  # `--out` alone is a name
+def _with(part: list[str], words: Sequence[str]) -> list[str]:
+    """A command of the page with other options."""
     if program_of(part[0]) != "sensorgrid":
-        return about_script([part[1], *words])
+        return [*part[:2], *words]
     names, _ = command_of(part[1:])
-    if names not in commands():
-        return None
-    needed = [PLACEHOLDERS["FILE"] for one in commands()[names].params if one.required]
-    return about_arguments(names, [*needed, *words])
+    needed = [PLACEHOLDERS["FILE"] for one in commands().get(names, root()).params if one.required]
+    return ["sensorgrid", *names, *needed, *words]
 
 
 # Files

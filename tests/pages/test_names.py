@@ -14,7 +14,6 @@ from pages.reading import (
     PROGRAMS,
     ROOT,
     SHELL,
-    Line,
     Page,
     Place,
     markdown,
@@ -31,27 +30,17 @@ def _tests(pytestconfig: pytest.Config) -> None:
     checking.set_pytest_config(pytestconfig)
 
 
-def helps() -> Page:
-    """The examples in the help of every command."""
-    page = Page("--help")
-    for names, command in checking.commands().items():
-        place = Place(f"sensorgrid {' '.join(names)} --help", 1)
-        for found in re.finditer(r"Example: (sensorgrid .+?)(?:\n\s*\n|\Z)", command.help or "", re.S):
-            page.lines.append(Line(place, " ".join(found[1].split()), True))
-    return page
-
-
 def say(complaints: list[str]) -> None:
     assert not complaints, "\n".join(["pages name what there is not:", *complaints])
 
 
-@pytest.mark.parametrize("page", [*ALL, helps(), sources()], ids=[*NAMES, "help", "src"])
+@pytest.mark.parametrize("page", [*ALL, checking.helps(), sources()], ids=[*NAMES, "help", "src"])
 def test_every_command_line_can_be_read_by_its_command(page: Page) -> None:
     say([f"{line}: {said}" for line in page.lines if (said := checking.complaint_about(line))])
 
 
 def test_every_command_has_an_example_in_its_help_that_is_its_own() -> None:
-    examples = {line.place.page: line.text for line in helps().lines}
+    examples = {line.place.page: line.text for line in checking.helps().lines}
 
     for names in checking.commands():
         title = f"sensorgrid {' '.join(names)}"
