@@ -1,0 +1,239 @@
+"""Every command line on a page runs: those that ask a grid, and those of brokers; see the others in this folder."""
+
+import contextlib
+import json
+import re
+import signal
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from net_thread import NetThread
+from pages import checking, playing
+from pages.playing import Typed, Workshop, lines_of
+from pages.reading import pages
+from sensorgrid.cli.main import app
+from sensorgrid.model.errors import SensorGridError
+
+HANDLED = {
+    "test_lines.py": [(), ("explain",), ("doctor",), ("status",), ("query",), ("broker",), ("mosquitto",)],
+    "test_lines_up.py": [("up",)],
+    "test_lines_pipeline.py": [
+        ("pipeline", name) for name in ("run", "backfill", "replay", "land", "status", "map", "tidy")
+    ],
+}
+"""which file runs the lines of which command"""
+
+BROKERS = """
+[grid]
+shape = [64, 32]
+tick = "10min"
+region_digits = 2
+[[sources]]
+kind = "synthetic"
+[network]
+brokers = 4
+"""
+HOUR_S = 3600
+GRID = {
+    "shape": [64, 32],
+    "tick": HOUR_S,
+    "attributes": ["air_temperature", "eastward_wind", "northward_wind"],
+}
+MARCH = 1772323200 // HOUR_S
+"""the tick of 2026-03-01T00:00Z, whose day the page asks for"""
+
+
+def test_no_line_is_forgotten() -> None:
+    handled = [names for each in HANDLED.values() for names in each]
+    for line in playing.all_lines():
+        elsewhere = [pattern for pattern in playing.ELSEWHERE if re.match(pattern, line.text)]
+        assert elsewhere or line.names in handled, f"{line.places[0]}: {line}: found nobody who runs it"
+
+
+def test_no_substitution_is_left_from_another_time() -> None:
+    lines = [line.text for line in playing.all_lines()]
+    files = "".join(path.read_text() for path in playing.EXAMPLES.glob("*.toml"))
+    for pattern in playing.ELSEWHERE:
+        assert any(re.match(pattern, text) for text in lines), f"found no line for {pattern}"
+    for usual in playing.SMALLER:
+        assert usual in files, f"found no example with {usual}"
+    for usual in playing.REPLACED:
+        assert any(usual in text for text in lines), f"found no line with {usual}"
+
+
+# Benchmarks and experiments: up to the work itself, which runs elsewhere with --quick
+
+
+class Reached(BaseException):
+    """The work would begin."""
+
+
+DRY = ("index", "pipeline", "gridding", "overlay", "fanout", "multires", "faults", "relays", "moving")
+
+
+def sweeps() -> Iterator[tuple[str, list[str]]]:
+    """Lines of benchmarks and experiments, and options of them that stand alone."""
+    for page in [*pages(), checking.helps()]:
+        lines = checking.named_on(page)
+        for line in lines:
+            for words in checking.parts_of(line.text):
+                if words[0] == "sensorgrid" and words[1] in ("bench", "experiment") and words[2:3]:
+                    yield str(line.place), words[1:]
+        for span in page.spans:
+            if span.text.startswith("--"):
+                before = [line for line in lines if line.place.number <= span.place.number]
+                words = checking.with_options(span.text.split(), [*reversed(before), *lines])
+                if words[0] == "sensorgrid" and words[1] in ("bench", "experiment"):
+                    yield str(span.place), list(words[1:])
+
+
+@pytest.mark.parametrize(
+    "words", [list(words) for words in sorted({tuple(w) for _, w in sweeps()})], ids=" ".join
+)
+def test_what_a_page_asks_of_a_benchmark_or_an_experiment_is_taken(
+    words: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import importlib
+
+    if words[1] not in DRY:
+        pytest.skip(f"{' '.join(words[:2])} has no beginning that could be told from its work")
+    (tmp_path / "networks.json").write_text(topology())
+    monkeypatch.chdir(tmp_path)
+
+    def reached(*_: Any, **__: Any) -> Any:
+        raise Reached
+
+    if words[0] == "bench":
+        module = importlib.import_module(f"sensorgrid.benchmarks.{words[1]}")
+        for name in {"run", "flood"} & set(dir(module)):
+            monkeypatch.setattr(module, name, reached)
+    else:
+        monkeypatch.setattr("sensorgrid.experiments.sweep.sweep", reached)
+        monkeypatch.setattr(
+            "sensorgrid.benchmarks.truth.data_folder", lambda given, *_: Path(given or tmp_path)
+        )
+        monkeypatch.setattr("sensorgrid.experiments.moving.cases", reached)
+    words = [word.replace("grid.toml", "networks.json") if before == "--topology" else word
+             for before, word in zip(["", *words], words, strict=False)]  # fmt: skip
+    try:
+        app(words, standalone_mode=False)
+    except Reached:
+        return
+    except SensorGridError as error:
+        pytest.fail(f"{' '.join(words)}: {error}")
+    pytest.fail(f"{' '.join(words)}: ended without any work")
+
+
+def topology() -> str:
+    """The network that a page shows, under the name that stands for any."""
+    (block,) = [
+        b for page in pages() if page.name == "docs/relays.md" for b in page.blocks if b.language == "json"
+    ]
+    return json.dumps([one | {"name": "one"} for one in json.loads(block.text)])
+
+
+# Lines that ask
+
+
+@pytest.fixture(scope="module")
+def shop(tmp_path_factory: pytest.TempPathFactory) -> Workshop:
+    return Workshop(tmp_path_factory.mktemp("shop"), BROKERS)
+
+
+def told(lines: list[Typed]) -> list[Any]:
+    return [pytest.param(line, id=str(line)) for line in lines]
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("line", told(lines_of()))
+def test_the_command_alone_tells_of_itself(line: Typed, shop: Workshop) -> None:
+    said = shop.run(line)
+
+    assert all(names[0] in said for names in checking.commands())
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("line", told(lines_of("explain")))
+def test_explain_says_what_a_query_costs(line: Typed, shop: Workshop) -> None:
+    assert "points per tick" in shop.run(line)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("line", told(lines_of("doctor")))
+def test_the_doctor_finds_nothing_wrong(line: Typed, shop: Workshop) -> None:
+    said = shop.run(line)
+
+    assert re.search(r"^ok +Java", said, re.M)
+    assert ("broker 0" in said) == (".toml" in line.text)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("line", told(lines_of("mosquitto")))
+def test_mosquitto_is_started_as_the_page_says(line: Typed, shop: Workshop) -> None:
+    if missing := playing.needed_programs(line.text):
+        pytest.skip(f"not installed: {missing}")
+    with shop.started(line, r"running"):
+        pass
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("line", told(lines_of("broker")))
+def test_a_broker_runs_until_it_is_told_to_stop(line: Typed, shop: Workshop) -> None:
+    (number,) = re.findall(r"--id (\d+)", shop.typed(line))
+    with shop.started(line, rf"listening broker={number}", stop=signal.SIGTERM) as log:
+        pass
+    assert f"stopped broker={number}" in log.read_text()
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("line", told(lines_of("status")))
+def test_status_tells_of_the_brokers_of_a_file(line: Typed, shop: Workshop) -> None:
+    import tomllib
+
+    from sensorgrid.configuration.network import network_of
+
+    file = next(word for word in line.text.split() if word.endswith(".toml"))
+    content = tomllib.loads((shop.folder / file).read_text())
+    with contextlib.ExitStack() as nets:
+        net = nets.enter_context(Served(shop.folder, network_of(content, file, shop.folder)))
+        said = shop.run(line)
+    assert len(re.findall(r"^\s*\d+ ", said, re.M)) == len(net.net.network.addresses), said
+
+
+class Served(NetThread):
+    """The brokers of a configuration, in a thread."""
+
+    def __init__(self, folder: Path, network: Any) -> None:
+        from nets import Net
+
+        super().__init__(folder, 1)
+        self.net = Net(network)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("line", told(lines_of("query")))
+def test_a_query_streams_and_ends_in_good_order(line: Typed, shop: Workshop, tmp_path: Path) -> None:
+    if missing := playing.needed_programs(line.text):
+        pytest.skip(f"not installed: {missing}")
+    with NetThread(tmp_path, grid=GRID) as net:
+        shop.url = net.url()
+        past, ends = "--from" in line.text, re.search("--ticks|--until", line.text)
+        net.net.tick = MARCH if past else int(time.time()) // HOUR_S
+        if past:
+            net.publish(24)
+        else:
+            net.publish_soon(0.2, 2000)
+        if ends:
+            said = shop.run(line)
+            assert past or "24 ticks" in said
+            assert not past or len(re.findall('"time"', said)) == 24, said
+        else:
+            with shop.started(line, r"connected to", r"(?m)^\d{4}-.* points", ends=130) as log:
+                pass
+            assert "stopped after" in log.read_text()
+        for out in re.findall(r"--out (\S+)", line.text):
+            assert (shop.folder / out).exists()
