@@ -1,4 +1,4 @@
-"""`sensorgrid demo`: the whole thing in a minute, with a verdict."""
+"""`sensorgrid demo`: the main job end to end on one machine, with a verdict."""
 
 import asyncio
 import signal

@@ -39,7 +39,7 @@ PAGE = "docs/runtime.md"
 CELLS_MAX = 128
 """of a query: each is a message per tick; finer cells would save brokers some padding between them"""
 BACKOFF_MAX_S = 5.0
-"""between tries to resume a query: people notice, and a try costs a broker less than a millisecond"""
+"""between tries to resume a query: people notice longer ones, and a try costs a broker little"""
 
 
 class BrokerSettings(Strict):

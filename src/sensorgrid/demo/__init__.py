@@ -1,1 +1,1 @@
-"""The whole of Sensorgrid in a minute: a synthetic earth, Spark, eight brokers, two dozen clients, and a verdict."""
+"""The whole of Sensorgrid on one machine: a synthetic earth, Spark, eight brokers, 24 clients, and a verdict."""

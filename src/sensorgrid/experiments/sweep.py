@@ -46,7 +46,7 @@ def _on_cores(cases: Sequence[Any]) -> Iterator[tuple[Any, Row]]:
         for future in as_completed(waiting):
             yield waiting[future], future.result()
         pool.shutdown()
-    except BaseException:  # Ctrl-C among them: a run of half a minute is not waited for
+    except BaseException:  # Ctrl-C among them: a run under way is not waited for
         for worker in list(pool._processes.values()):
             worker.terminate()
         pool.shutdown(wait=False, cancel_futures=True)

@@ -1,6 +1,6 @@
 """Numba's compiler behind a typed door, with a cache that is never out of date.
 
-Compiling takes some ten seconds, so the machine code is kept. Numba's own cache looks only at the file of
+Compiling takes far longer than most commands, so the machine code is kept. Numba's own cache looks only at the file of
 each function and misses changes in what that function calls. Ours lies in the user's cache directory (or in
 NUMBA_CACHE_DIR), in a folder named after the content of all modules here: another version has another folder.
 """

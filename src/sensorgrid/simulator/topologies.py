@@ -101,7 +101,7 @@ def read_topologies(path: Path) -> dict[str, Topology]:
         content = path.read_bytes()
     except OSError as error:
         raise UnderlayError(
-            f"{path}: found {error.strerror}, expected a file of networks; see docs/relays.md"
+            f"{path}: found {error.strerror}, expected a file of networks; see docs/relays-results.md"
         ) from None
     try:
         plain = gzip.decompress(content) if content[:2] == b"\x1f\x8b" else content

@@ -19,7 +19,7 @@ from sensorgrid.index.jit import jit
 Ints = npt.NDArray[np.int64]
 
 PAGE = 64
-"""Entries of a page: reading one through takes some 100 ns."""
+"""Entries of a page: few enough that reading one through costs no more than a search in it."""
 FILL = 60
 """Entries of a page after a bulk build: room for a few more before it splits."""
 

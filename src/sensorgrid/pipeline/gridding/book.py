@@ -7,7 +7,7 @@ closes the tick: what comes later is counted and named, not used.
 
 Revisions wait for a turn of the clock. So a tick has at most one revision more than ticks fit into the lateness,
 however many late measurements drip in. The stream calls `publish` when a tick falls due and `advance` half a tick
-later, as two thirds of the work are revisions, and nobody shall wait for these who waits for a new tick.
+later, so that revisions, which are most of the work, never delay a new tick.
 """
 
 import json

@@ -70,8 +70,8 @@ def prior(attribute: str) -> Parameters:
 def fit(ticks: Sequence[Observations], start: Parameters) -> Parameters:
     """Parameters from observations alone; `start` where there are too few.
 
-    The drift is not fitted: it stays what `start` says. Costs about a second, whatever the number of
-    observations: hold-outs are a fixed number, taken at even steps.
+    The drift is not fitted: it stays what `start` says. The cost does not grow with the number of observations:
+    hold-outs are a fixed number, taken at even steps.
     """
     ticks = [tick for tick in ticks if len(tick) >= OBSERVATIONS_MIN]
     if not ticks:
