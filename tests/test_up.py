@@ -60,9 +60,7 @@ def test_brokers_are_kept_running_and_stop_in_order(tmp_path: Path) -> None:
 
         os.kill(before["broker 7"], signal.SIGKILL)
 
-        wait_for(
-            lambda: pids(status).get("broker 7", before["broker 7"]) != before["broker 7"], "a new one"
-        )
+        wait_for(lambda: pids(status).get("broker 7", before["broker 7"]) != before["broker 7"], "a new one")
         wait_for(lambda: listens(ports[1]), "it to listen")
         assert pids(status)["broker 0"] == before["broker 0"]
         process.send_signal(signal.SIGTERM)

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 import typer
-from contracts import CONTRACTS, DEMO, TOP, Contract, breaches
 
+from contracts import CONTRACTS, DEMO, TOP, Contract, breaches
 from sensorgrid.claims import catalogue
 from sensorgrid.cli.main import app
 
