@@ -241,8 +241,8 @@ def test_no_number_holds_nothing() -> None:
 def test_a_known_miss_breaks_nothing_and_says_why() -> None:
     claim = Claim("eight", value_of, at_least=8.0, because="seven is less")
 
-    for quick in (True, False):
-        verdict = verdict_of(claim, quick)
+    for known, quick in ((claim, True), (claim, False), (replace(claim, when=When.FULL_BUT_SHOWN), True)):
+        verdict = verdict_of(known, quick)
         assert (verdict.holds, verdict.breaks, verdict.word) == (False, False, "no, known")
         assert "seven is less" in verdict.note
 

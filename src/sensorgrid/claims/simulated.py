@@ -19,17 +19,19 @@ def _policy(result: Result, policy: str) -> list[Result]:
 
 
 def _of_the_bound(result: Result, policy: str) -> Found | None:
-    return least(
-        Found(row["load_ratio_least"], f"least of {row['seeds']} seeds, {row['hotspot']} hot spot")
-        for row in _policy(result, policy)
+    return least(Found(row["load_ratio_least"], _seeds("least", row)) for row in _policy(result, policy))
+
+
+def _seeds(which: str, row: Result) -> str:
+    return (
+        f"{which} of {row['seeds']}, {row['hotspot']} hot spot"
+        if row["seeds"] > 1
+        else f"{row['hotspot']} hot spot"
     )
 
 
 def _copies(result: Result, policy: str) -> Found | None:
-    return most(
-        Found(row["replication_ratio_most"], f"most of {row['seeds']} seeds, {row['hotspot']} hot spot")
-        for row in _policy(result, policy)
-    )
+    return most(Found(row["replication_ratio_most"], _seeds("most", row)) for row in _policy(result, policy))
 
 
 def _streams(result: Result, policy: str) -> Found | None:
@@ -163,7 +165,7 @@ def _waits(result: Result) -> Found:
     waits: dict[str, list[float]] = {"ours": [], "anticipate": []}
     for row in result["rows"]:
         waits[row["policy"]].append(row["wait_p99_s"])
-    return Found(mean(waits["anticipate"]) / mean(waits["ours"]), f"{len(waits['ours'])} storms")
+    return Found(mean(waits["anticipate"]) / mean(waits["ours"]), f"storms: {len(waits['ours'])}")
 
 
 MOVING = Command(
