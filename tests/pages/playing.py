@@ -44,7 +44,6 @@ REPLACED = {
     "ws://localhost:7400": "{url}",
     "-p 1883": "-p {mqtt}",
     "FILE": "grid.toml",
-    "--id N": "--id 1",
 }
 """in lines: ports that are free, and words that stand for something"""
 
