@@ -27,7 +27,7 @@ ROOT = Path(__file__).parents[2]
 CODE = Code("abc1234", "d1", "1.0")
 FIELDS = {"claim", "command", "asked", "limit", "measured", "unit", "holds", "note", "seconds"}
 MACHINE = {"python": "3.11", "cpus": 2, "memory_gib": 8.0, "system": "Linux", "numpy": "2"}
-DEADLINE_S = 60.0
+DEADLINE_S = 300.0
 
 FAKE = """
 import json, os, subprocess, sys, time
