@@ -220,11 +220,14 @@ def test_a_program_that_is_killed_goes_on_where_it_was(tmp_path: Path) -> None:
                 stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env={**os.environ},
             )  # fmt: skip
             assert child.stdout is not None
-            lines = [int(child.stdout.readline()) for _ in range(3)]
-            next_one = f'"next": {lines[-1] + 1}'
-            wait_for(lambda n=next_one: n in place.read_text(), "the third one to be processed")
-            child.send_signal(kill)
-            child.communicate(timeout=PATIENCE_S)
+            try:
+                lines = [int(child.stdout.readline()) for _ in range(3)]
+                next_one = f'"next": {lines[-1] + 1}'
+                wait_for(lambda n=next_one: n in place.read_text(), "the third one to be processed")
+                child.send_signal(kill)
+                child.communicate(timeout=PATIENCE_S)
+            finally:
+                child.kill()
             seen.append(lines)
 
     assert seen == [[0, 1, 2], [3, 4, 5], [6, 7, 8]]

@@ -119,8 +119,9 @@ async def linked(net: Processes, one: int, other: int, are: bool = True) -> None
     """Until two brokers are connected, as both see it; or until neither is."""
     for me, peer in ((one, other), (other, one)):
         observer = Observer(net.url(me), timeout_s=PATIENCE_S)
-        while (peer in (await observer.ask()).peers) != are:
-            await asyncio.sleep(0.05)
+        async with asyncio.timeout(PATIENCE_S):
+            while (peer in (await observer.ask()).peers) != are:
+                await asyncio.sleep(0.05)
         observer.close()
 
 
