@@ -1,1 +1,1 @@
-"""What brokers do: each mechanism a handler table over the broker's state; they never import each other."""
+"""What brokers do: each mechanism writes boards of its own and reads the others'; they never import each other."""
