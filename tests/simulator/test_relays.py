@@ -14,6 +14,7 @@ import pytest
 
 from hands import GRID, box_query, settings
 from sensorgrid.model.ids import BROKERS_MAX, PeerId, QueryId
+from sensorgrid.overlay.assembly import Plug
 from sensorgrid.overlay.broker import Broker
 from sensorgrid.overlay.mechanisms.liveness import Liveness
 from sensorgrid.overlay.mechanisms.neighbourhood import Neighbourhood
@@ -53,9 +54,14 @@ class Line(SmallWorld):
         self.pass_(3)  # all are measured
 
     def add_broker(
-        self, me: PeerId, settings: Settings, policy: Callable[[], Policy], relays: Relays | None = None
+        self,
+        me: PeerId,
+        settings: Settings,
+        policy: Callable[[], Policy],
+        relays: Relays | None = None,
+        others: tuple[Plug, ...] = (),
     ) -> Broker:
-        return World.add_broker(self, me, settings, policy, self.relays)
+        return World.add_broker(self, me, settings, policy, self.relays, others)
 
     def distance(self, a: PeerId, b: PeerId) -> float:
         """Clients stand beside their brokers."""
@@ -171,9 +177,7 @@ def test_while_nothing_happens_nobody_is_taken_for_gone(monkeypatch: pytest.Monk
     monkeypatch.setattr(Neighbourhood, "_gone", lambda self, p: (gone.append(p), forget(self, p)))
 
     def ping(self: Neighbourhood, peer: PeerId, *more: Any, **named: Any) -> None:
-        opened.extend(
-            [peer] if peer in self.boards.distances.near and peer not in self.kernel.links.up else []
-        )
+        opened.extend([peer] if peer in self.distances.near and peer not in self.kernel.links.up else [])
         dial(self, peer, *more, **named)
 
     monkeypatch.setattr(Neighbourhood, "_ping", ping)
