@@ -17,6 +17,7 @@ import xarray as xr
 from rich.console import Console
 
 import sensorgrid
+from command import call
 from net_thread import NetThread
 from sensorgrid.cli.query_view import Picture, Snapshot, View, line, row, snapshot, sparkline
 from servers import PATIENCE_S
@@ -28,14 +29,13 @@ COMMAND = [sys.executable, "-c", "from sensorgrid.cli.main import run; run()", "
 ENVIRONMENT = {**os.environ, "PYTHONPATH": str(Path(sensorgrid.__file__).parents[1])}
 
 
-def query(*options: str, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
+def query(*options: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [*COMMAND, *options],
         capture_output=True,
         text=True,
         timeout=PATIENCE_S,
         check=False,
-        cwd=cwd,
         env=ENVIRONMENT,
     )
 
@@ -88,9 +88,15 @@ def test_lines_json_and_files_of_a_stream(tmp_path: Path) -> None:
     ],
 )
 def test_mistakes_are_a_line_and_exit_non_zero(
-    tmp_path: Path, options: tuple[str, ...], complaint: str
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    options: tuple[str, ...],
+    complaint: str,
 ) -> None:
-    result = query(*options, cwd=tmp_path)
+    monkeypatch.chdir(tmp_path)
+
+    result = call(monkeypatch, capsys, "query", *options)
 
     assert result.returncode == 2
     assert complaint in result.stderr

@@ -8,10 +8,10 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from random import Random
-from typing import Any
 
 import pytest
 
+from command import call
 from nets import Client, Net, run_in_real_time, until, write_lake
 from proxies import Wire
 from sensorgrid.configuration.network import Network, read_network
@@ -202,13 +202,9 @@ def test_a_broker_that_is_told_to_stop_ends_cleanly_and_soon(tmp_path: Path) -> 
         assert "stopped" in (tmp_path / "broker-0.log").read_text()
 
 
-def call(*arguments: Any) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        (*COMMAND, *map(str, arguments)), capture_output=True, text=True, timeout=PATIENCE_S
-    )
-
-
-def test_mistakes_are_told_in_words(tmp_path: Path) -> None:
+def test_mistakes_are_told_in_words(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     config = write_config(tmp_path / "grid.toml", {0: "ws://127.0.0.1:7400"}, {0: 7400})
     odd = tmp_path / "odd.toml"
     odd.write_text(config.read_text().replace("ws://", "http://"))
@@ -221,7 +217,7 @@ def test_mistakes_are_told_in_words(tmp_path: Path) -> None:
         (("broker", odd), "found 'http://127.0.0.1:7400', expected one such as ws://"),
         (("broker", unknown), "network.polici: found a key that is not known"),
     ):
-        done = call(*arguments)
+        done = call(monkeypatch, capsys, *arguments)
         assert done.returncode == 2
         assert expected in done.stderr.replace("\n", " ")
         assert "Traceback" not in done.stderr
@@ -229,7 +225,8 @@ def test_mistakes_are_told_in_words(tmp_path: Path) -> None:
 
 def test_a_port_in_use_is_told_in_words(tmp_path: Path) -> None:
     with brokers(tmp_path, 1) as (net, _):
-        done = call("broker", net.configs[0])
+        command = (*COMMAND, "broker", str(net.configs[0]))
+        done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
 
         assert done.returncode == 1
         assert "address already in use" in done.stderr.lower()
