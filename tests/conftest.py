@@ -23,12 +23,14 @@ settings.register_profile("searching", settings.get_profile("sensorgrid"), deran
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--long", action="store_true", help="also run what takes long (marked long)")
-    parser.addoption("--kills", type=int, help="how often the recovery test kills the driver (1; long: 4)")
+    parser.addoption(
+        "--kills", type=int, default=4, help="how often the long recovery test kills the driver (4)"
+    )
     parser.addoption("--schedules", type=int, help="how many schedules of faults are played (120; long: 200)")
     parser.addoption(
         "--schedule", type=int, help="play this schedule of faults alone, checked after every event"
     )
-    parser.addoption("--chaos", type=int, help="how many processes the chaos test kills (4; long: 20)")
+    parser.addoption("--chaos", type=int, help="how many processes the chaos test kills (3; long: 20)")
     parser.addoption("--chaos-seed", type=int, default=1, help="which ones, and when (1)")
     parser.addoption("--golden", action="store_true", help="write the golden conversations anew")
 

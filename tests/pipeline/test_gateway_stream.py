@@ -14,6 +14,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from gateways import ANSWERS, REFUSES, SILENT, Network, network
+from lakes import check_grids, check_ledgers
 from sensorgrid.cli.pipeline_views import gateway_facts
 from sensorgrid.pipeline import jobs
 from sensorgrid.pipeline.lake import STREAM, Lake
@@ -200,6 +201,8 @@ def test_after_kill_9_between_lake_and_answer_every_gateway_gets_everything(
         assert last.returncode == 0, output
         assert not waiting.behind(), output
         check_all_arrived(settings, brokers)
+        check_grids(settings)
+        check_ledgers(settings)
 
 
 def test_grids_that_a_gateway_refuses_are_letters_and_the_others_go_on(

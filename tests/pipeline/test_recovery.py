@@ -1,7 +1,9 @@
-"""kill -9 of the driver, again and again: every tick and region once per revision, and the counts add up."""
+"""kill -9 of the driver, again and again: every tick and region once per revision, and the counts add up.
+
+The quick form, with one kill at the worst moment, is in `test_gateway_stream.py`.
+"""
 
 import contextlib
-import json
 import os
 import random
 import signal
@@ -13,10 +15,9 @@ from pathlib import Path
 
 import pytest
 
-from sensorgrid.pipeline.lake import Lake
+from lakes import check_grids, check_ledgers
 from sensorgrid.pipeline.publish import LoopbackSink
-from sensorgrid.pipeline.settings import PipelineSettings, SyntheticSource, read_settings
-from sensorgrid.pipeline.sources.synthetic import SyntheticSettings
+from sensorgrid.pipeline.settings import read_settings
 from servers import still_runs, wait_for
 
 ENDLESS = 1_000_000
@@ -73,13 +74,13 @@ def printed(config: Path) -> Path:
     return config.with_suffix(".out")
 
 
-@pytest.mark.parametrize("usual", [1, pytest.param(4, marks=pytest.mark.long)])
+@pytest.mark.long
 def test_after_kill_9_every_tick_and_region_is_there_once_per_revision(
-    usual: int, tmp_path: Path, request: pytest.FixtureRequest
+    tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
     config = tmp_path / "grid.toml"
     config.write_text(CONFIG)
-    kills = request.config.getoption("--kills") or usual
+    kills = request.config.getoption("--kills")
     rng = random.Random(kills)
 
     for number in range(kills):
@@ -99,43 +100,7 @@ def test_after_kill_9_every_tick_and_region_is_there_once_per_revision(
 
 def check_lake(config: Path) -> None:
     settings = read_settings(config)
-    lake, grid = Lake(settings.lake), settings.grid.grid()
-    plan = lake.plan()
-    assert plan is not None
-    rows = lake.tiles(columns=["attribute", "tick", "region", "revision"], latest=False).to_pylist()
-    identities = Counter((r["attribute"], r["tick"], r["region"], r["revision"]) for r in rows)
-
-    assert identities
-    assert set(identities.values()) == {1}
-    newest = max(r["tick"] for r in rows)
-    revisions: dict[tuple[str, int, str], list[int]] = {}
-    for attribute, tick, region, revision in identities:
-        revisions.setdefault((attribute, tick, region), []).append(revision)
-    regions = [format(n, "02b") for n in range(4)]
-    expected = {
-        (a, t, r) for a in grid.attributes for t in range(plan.start_tick, newest + 1) for r in regions
-    }
-    assert set(revisions) == expected
-    assert all(sorted(found) == list(range(len(found))) for found in revisions.values())
+    identities = check_grids(settings)
     published = Counter(block.identity for block in LoopbackSink(settings.sink.folder).blocks())
     assert set(published) == set(identities)
-
-    ledgers = list(lake.ledgers())
-    assert [counts["batch"] for counts in ledgers] == list(range(len(ledgers)))
-    assert all(counts["balanced"] for counts in ledgers)
-    total = lake.totals()
-    assert total.raw == rows_sent(settings, len(ledgers) - 1)
-    assert total.balanced
-
-
-def rows_sent(settings: PipelineSettings, batch: int) -> int:
-    """How many rows the synthetic earth sent up to the end of a batch, by the offsets in the checkpoint."""
-    lines = (Path(settings.checkpoint_of()) / "offsets" / str(batch)).read_text().splitlines()
-    clock, offset = (json.loads(line) for line in lines[2:])
-    assert "beat" in clock, (
-        "the clock is asked first: nothing that was there when a tick fell due is left behind"
-    )
-    (source,) = settings.sources
-    assert isinstance(source, SyntheticSource)
-    earth = SyntheticSettings.of({k: str(v) for k, v in source.options.items()}).earth
-    return len(earth.reports(offset["start_ms"] / 1000, offset["arrival_ms"] / 1000))
+    check_ledgers(settings)
