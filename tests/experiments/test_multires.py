@@ -118,6 +118,7 @@ def _command(*arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True, timeout=5 * PATIENCE_S, check=False)
 
 
+@pytest.mark.long
 def test_spark_gives_the_same_rows_as_the_cores_of_this_machine() -> None:
     case = (
         "multires",

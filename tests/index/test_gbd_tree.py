@@ -164,7 +164,7 @@ class Histories(RuleBasedStateMachine):
 
 
 TestHistories = Histories.TestCase
-TestHistories.settings = settings(max_examples=60, stateful_step_count=25, deadline=None)
+TestHistories.settings = settings(max_examples=30, stateful_step_count=25, deadline=None)
 
 
 @settings(max_examples=150)
