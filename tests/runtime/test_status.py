@@ -39,9 +39,24 @@ def test_a_grids_file_stands_for_all_its_brokers(tmp_path: Path) -> None:
     assert [row["id"] for row in json.loads(written.stdout)["rows"]] == [0, 1]
 
 
-def test_a_broker_that_is_not_there_is_told_without_a_traceback() -> None:
-    result = status("ws://127.0.0.1:9")
+def test_a_broker_that_is_not_there_is_told_beside_those_that_are(tmp_path: Path) -> None:
+    nowhere = "ws://127.0.0.1:9"
+    with NetThread(tmp_path) as net:
+        urls = [net.net.url(0), nowhere, net.net.url(1)]
+
+        shown, written = status(*urls), status(*urls, "--json", "-")
+
+    assert shown.returncode == written.returncode == 1
+    assert "to brokers" in shown.stdout
+    assert f"{nowhere} does not answer" in shown.stdout
+    result = json.loads(written.stdout)
+    assert [row["id"] for row in result["rows"]] == [0, 1]
+    assert [one["url"] for one in result["silent"]] == [nowhere]
+    assert "Traceback" not in shown.stderr + written.stderr
+
+
+def test_a_file_that_is_not_there_is_no_broker() -> None:
+    result = status("nofile.toml")
 
     assert result.returncode == 2
-    assert "ws://127.0.0.1:9" in result.stderr
-    assert "Traceback" not in result.stderr
+    assert result.stderr.startswith("error: nofile.toml: found no such file")

@@ -12,6 +12,7 @@ from rich.filesize import decimal
 from rich.table import Table
 
 from sensorgrid.cli import arguments
+from sensorgrid.model.errors import SensorGridError
 
 console = Console()
 
@@ -30,14 +31,30 @@ def status(
 ) -> None:
     """Ask brokers what they do: clients, streams, bytes sent to each other. They notice nothing of it.
 
+    A broker that does not answer has a row that says why, and the exit code is 1.
+
     Example: sensorgrid status examples/weather.toml
     """
     from sensorgrid.cli.output import result_of, write
 
     target = arguments.read_target(json_file)
-    found = asyncio.run(_ask(_urls(brokers or ["ws://localhost:7400"])))
-    if write(target, result_of("status", rows=[msgspec.to_builtins(one) for one in found])):
-        console.print(_table(found))
+    urls = _urls(brokers or ["ws://localhost:7400"])
+    answers = dict(zip(urls, asyncio.run(_ask(urls)), strict=True))
+    found = [one for one in answers.values() if not isinstance(one, str)]
+    silent = {url: reason for url, reason in answers.items() if isinstance(reason, str)}
+    rows, missing = (
+        [msgspec.to_builtins(one) for one in found],
+        [{"url": u, "reason": r} for u, r in silent.items()],
+    )
+    if write(target, result_of("status", rows=rows, silent=missing)):
+        if found:
+            console.print(_table(found))
+        for url, reason in silent.items():
+            console.print(
+                f"{url} does not answer: {reason}", style="red", highlight=False, soft_wrap=True, markup=False
+            )
+    if silent:
+        raise typer.Exit(1)
 
 
 def _urls(brokers: list[str]) -> list[str]:
@@ -45,15 +62,15 @@ def _urls(brokers: list[str]) -> list[str]:
 
     found = []
     for one in brokers:
-        if Path(one).is_file():
-            found += [address.url for address in read_network(one).addresses.values()]
-        else:
+        if "://" in one:
             found.append(one)
-    return found
+        else:
+            found += [address.url for address in read_network(one).addresses.values()]
+    return list(dict.fromkeys(found))
 
 
 async def _ask(urls: list[str]) -> list[Any]:
-    from sensorgrid.links.link import LinkError
+    """What each broker says of itself, or, as a text, why it says nothing."""
     from sensorgrid.links.observer import Observer
 
     async def ask(url: str) -> Any:
@@ -61,7 +78,9 @@ async def _ask(urls: list[str]) -> list[Any]:
         try:
             return await observer.ask()
         except TimeoutError:
-            raise LinkError(f"{url}: found no answer, expected a status") from None
+            return "found no answer in time, expected a status"
+        except SensorGridError as error:
+            return str(error)
         finally:
             observer.close()
 
