@@ -136,6 +136,28 @@ def published(broker: Broker, tick: int) -> list[Effect]:
     return broker.handle(Published(0, code, tick, 0, 1, values(code, tick, 0)), 1.0)
 
 
+def test_a_tick_that_is_first_heard_of_as_a_revision_is_tapped_as_complete() -> None:
+    broker, code = alone(), cell("000")
+    published(broker, 0)
+
+    broker.handle(Published(0, code, 1, 1, 1, values(code, 1, 1)), 1.0)
+    first = tuple(tallies(broker).mine[code])
+    broker.handle(Published(0, code, 1, 2, 1, values(code, 1, 2)), 1.0)
+
+    assert first == (2, 0, 0)
+    assert tallies(broker).mine == {code: [2, 1, 0]}
+
+
+def test_a_missing_tick_that_comes_late_is_tapped_as_revised() -> None:
+    broker, code = alone(), cell("000")
+    published(broker, 0)
+    published(broker, 2)
+
+    published(broker, 1)
+
+    assert tallies(broker).mine == {code: [2, 1, 1]}
+
+
 def test_a_client_that_says_its_message_is_ignored() -> None:
     broker = alone()
     broker.handle(PeerUp(PeerId(1)), 0.0)

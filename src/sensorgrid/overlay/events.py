@@ -196,7 +196,7 @@ class Unused:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TickComplete:
-    """A supply has its next tick, whole."""
+    """A supply has its next tick, whole, of whatever revision it was when first heard of."""
 
     attribute: int
     cell: int
