@@ -5,16 +5,19 @@ taps supplies, reads a board, and is known to nothing else in the code.
 """
 
 from random import Random
+from typing import Any
 
 import pytest
 
 from hands import ANNA, GRID, REGION, box_query, cell, settings, values
-from sensorgrid.model.ids import PeerId
+from sensorgrid.model.ids import PeerId, QueryId
 from sensorgrid.overlay.boards import Boards
 from sensorgrid.overlay.broker import Broker
 from sensorgrid.overlay.codec import CodecError, decode, encode
 from sensorgrid.overlay.events import (
     Assigned,
+    Broken,
+    Cancelled,
     Connect,
     Effect,
     PeerUp,
@@ -134,6 +137,34 @@ def published(broker: Broker, tick: int) -> list[Effect]:
     """A tick from the pipeline."""
     code = cell("000")
     return broker.handle(Published(0, code, tick, 0, 1, values(code, tick, 0)), 1.0)
+
+
+@pytest.mark.parametrize("event", [object(), Cancelled(QueryId(1)), Broken(PeerId(1))])
+def test_what_is_no_event_of_a_broker_is_refused(event: Any) -> None:
+    with pytest.raises(TypeError, match=f"broker 0: found {type(event).__name__}, expected a broker's event"):
+        alone().handle(event, 1.0)
+
+
+def test_a_tick_that_is_first_heard_of_as_a_revision_is_tapped_as_complete() -> None:
+    broker, code = alone(), cell("000")
+    published(broker, 0)
+
+    broker.handle(Published(0, code, 1, 1, 1, values(code, 1, 1)), 1.0)
+    first = tuple(tallies(broker).mine[code])
+    broker.handle(Published(0, code, 1, 2, 1, values(code, 1, 2)), 1.0)
+
+    assert first == (2, 0, 0)
+    assert tallies(broker).mine == {code: [2, 1, 0]}
+
+
+def test_a_missing_tick_that_comes_late_is_tapped_as_revised() -> None:
+    broker, code = alone(), cell("000")
+    published(broker, 0)
+    published(broker, 2)
+
+    published(broker, 1)
+
+    assert tallies(broker).mine == {code: [2, 1, 1]}
 
 
 def test_a_client_that_says_its_message_is_ignored() -> None:

@@ -6,8 +6,7 @@ links. What the kernel does not take at once waits in the link, by reference if 
 says how much that is; a link never refuses a message, its user decides how much may wait. A client's frames are
 masked (RFC 6455, section 5.3), hence copied: bulk data flows from the one who was dialled.
 
-`websockets` on the same loop takes more processor time for one message to many, with and without TLS. For many links
-at once see `sensorgrid.links.fan`.
+For one message to many links at once see `sensorgrid.links.fan`.
 """
 
 import asyncio

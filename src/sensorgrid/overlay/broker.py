@@ -15,7 +15,7 @@ from sensorgrid.overlay.events import (
     TAPS,
     Batch,
     Broken,
-    ClientEvent,
+    BrokerEvent,
     Disconnect,
     Effect,
     Event,
@@ -90,10 +90,10 @@ class Broker:
                 self._heard(event.peer, event.message)
         elif type(event) is Batch:
             self._batch(event, now)
-        elif isinstance(event, ClientEvent):
-            raise TypeError(f"broker {self.me}: found {type(event).__name__}, expected a broker's event")
-        else:
+        elif isinstance(event, BrokerEvent):
             self._happened(event)
+        else:
+            raise TypeError(f"broker {self.me}: found {type(event).__name__}, expected a broker's event")
         self._settle()
         effects = kernel.effects[:]
         kernel.effects.clear()

@@ -162,7 +162,7 @@ class Cancelled:
 ClientEvent: TypeAlias = Submitted | Refined | Moved | Cancelled
 """what happens to clients only"""
 
-Event: TypeAlias = (
+BrokerEvent: TypeAlias = (
     PeerUp
     | PeerDown
     | Received
@@ -174,8 +174,10 @@ Event: TypeAlias = (
     | Advised
     | Routed
     | Stopping
-    | ClientEvent
 )
+"""what happens to brokers; the first five to clients as well"""
+
+Event: TypeAlias = BrokerEvent | ClientEvent
 
 # -- events inside a broker: a mechanism reports them to the kernel, and all that listen hear of them
 
@@ -196,7 +198,7 @@ class Unused:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TickComplete:
-    """A supply has its next tick, whole."""
+    """A supply has its next tick, whole, of whatever revision it was when first heard of."""
 
     attribute: int
     cell: int

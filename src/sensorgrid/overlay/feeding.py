@@ -19,9 +19,10 @@ def forward(kernel: Kernel, supply: Supply, tick: int, revision: int, slabs: tup
     """Look a block up once, cut each row once, send the same slabs to all entries of a row."""
     before = supply.ring.get(tick)
     replaces = revision > 0 or (before is not None and before[0] < 0)
+    comes_next = supply.head is None or tick >= supply.head
     supply.keep(tick, revision, slabs, kernel.settings.ring_ticks)
     if kernel.tapped:
-        _tap(kernel, supply, tick, revision if replaces else None, slabs)
+        _tap(kernel, supply, tick, None if comes_next else revision, slabs)
     if not replaces and slabs is not None and _spread(kernel, supply, tick, slabs):
         return
     for row in supply.table.rows.values():
@@ -42,7 +43,7 @@ def forward(kernel: Kernel, supply: Supply, tick: int, revision: int, slabs: tup
 def _tap(
     kernel: Kernel, supply: Supply, tick: int, revision: int | None, slabs: tuple[Slab, ...] | None
 ) -> None:
-    """Report what became of a tick, to whoever listens."""
+    """Report what became of a tick, to whoever listens; `revision` is None if it is the supply's next one."""
     at = (supply.attribute, supply.cell)
     if slabs is None:
         kernel.happened.put(TicksMissing(*at, tick, tick + 1))
