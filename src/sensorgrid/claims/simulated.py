@@ -469,7 +469,7 @@ def _network(file: str, name: str) -> Command:
         quick=None,
         lacks=lambda: data("topologies"),
         paths=lambda _: ("--topology", f"{data_folder(None, 'topologies')}/topologies/{file}.json.gz:{name}"),
-        shows=f"--topology {file}.json.gz:{name}",
+        shows=f"--topology $SENSORGRID_DATA/topologies/{file}.json.gz:{name}",
     )
 
 

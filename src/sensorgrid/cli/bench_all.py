@@ -134,13 +134,17 @@ def show(console: Console, verdicts: list["Verdict"]) -> None:
     for name in ("asked", "measured"):
         table.add_column(name, justify="right")
     table.add_column("holds")
-    before = ""
+    before, told = "", ""
     for row in verdicts:
         if row.command.name != before:
             table.add_section()
             table.add_row(f"[bold]{escape(row.line)}[/bold]")
-            before = row.command.name
-        note = f"\n[dim]{escape(row.note)}[/dim]" if row.note else ""
+            before, told = row.command.name, ""
+        # Why a command failed is the same for all its rows.
+        note = (
+            f"\n[dim]{escape(row.note)}[/dim]" if row.note and not (row.failed and row.note == told) else ""
+        )
+        told = row.note
         style = "red" if row.breaks else "yellow" if row.holds is False else "green" if row.holds else ""
         word = f"[{style}]{row.word}[/{style}]" if style else row.word
         table.add_row(escape(row.claim.says) + note, row.claim.asked, row.figure, word)
