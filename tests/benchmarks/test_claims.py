@@ -365,8 +365,10 @@ run()
 """
 
 
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
-def test_ctrl_c_ends_the_command_that_runs(tmp_path: Path, calls: Path, number: int, code: int) -> None:
+@pytest.mark.parametrize(
+    ("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGKILL, -signal.SIGKILL)]
+)
+def test_however_it_ends_what_it_started_ends_too(tmp_path: Path, calls: Path, number: int, code: int) -> None:
     driver = [sys.executable, "-c", INTERRUPTED, str(tmp_path / "fake.py"), "bench", "all", "--quick"]
     process = subprocess.Popen(driver, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     pids = Path(f"{calls}.pids")

@@ -12,7 +12,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
@@ -22,6 +22,7 @@ from typing import Any
 import sensorgrid
 from sensorgrid.benchmarks.machine import machine
 from sensorgrid.claims.claim import Command, Result
+from sensorgrid.runtime import guardian
 from sensorgrid.runtime.supervisor import die_with_parent
 
 STOP_S = 20.0
@@ -129,7 +130,7 @@ def _read(path: Path) -> tuple[Result | None, str]:
 def _play(arguments: Sequence[str], log: Path, limit_s: float, say: Say) -> str:
     """Run `sensorgrid` with these arguments, its output in a file; says what was wrong, if anything."""
     environment = os.environ | {"PYTHONPATH": _path()}
-    with log.open("wb") as out:
+    with log.open("wb") as out, _guarded() as watch:
         process = subprocess.Popen(
             [*PROGRAM, *arguments],
             stdin=subprocess.DEVNULL,
@@ -139,22 +140,47 @@ def _play(arguments: Sequence[str], log: Path, limit_s: float, say: Say) -> str:
             start_new_session=True,  # all that it starts is ended with it
             preexec_fn=partial(die_with_parent, os.getpid()),
         )
-    begin = time.monotonic()
-    try:
-        while process.poll() is None:
-            seconds = time.monotonic() - begin
-            if seconds > limit_s:
-                return f"not done after {limit_s:,.0f} s"
-            say(f"{seconds:.0f} s")
-            try:
-                process.wait(POLL_S)
-            except subprocess.TimeoutExpired:
-                continue
-    finally:  # also on Ctrl-C
-        _end(process)
+        try:
+            watch(f"+{process.pid}")
+            begin = time.monotonic()
+            while process.poll() is None:
+                seconds = time.monotonic() - begin
+                if seconds > limit_s:
+                    return f"not done after {limit_s:,.0f} s"
+                say(f"{seconds:.0f} s")
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    process.wait(POLL_S)
+        finally:  # also on Ctrl-C
+            _end(process)
+            watch(f"-{process.pid}")
     if process.returncode == 0:
         return ""
     return f"exit code {process.returncode}: {last_line(log)}"
+
+
+@contextlib.contextmanager
+def _guarded() -> Iterator[Callable[[str], None]]:
+    """A guardian that ends the groups it is told of if this process is killed before it says that they are gone."""
+    watcher = subprocess.Popen(
+        [sys.executable, "-I", "-S", guardian.__file__],
+        stdin=subprocess.PIPE,
+        start_new_session=True,
+        text=True,
+    )
+    pipe = watcher.stdin
+    assert pipe is not None
+
+    def tell(line: str) -> None:
+        with contextlib.suppress(OSError):  # somebody has killed it: the command runs on unguarded
+            pipe.write(f"{line}\n")
+            pipe.flush()
+
+    try:
+        yield tell
+    finally:
+        with contextlib.suppress(OSError):
+            pipe.close()
+        watcher.wait()
 
 
 def _path() -> str:
