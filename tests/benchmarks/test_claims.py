@@ -22,6 +22,7 @@ from sensorgrid.claims.page import page
 from sensorgrid.claims.running import Code, Outcome, run
 from sensorgrid.claims.verdict import Verdict, judge
 from sensorgrid.cli.main import app
+from sensorgrid.model.errors import SensorGridError
 
 ROOT = Path(__file__).parents[2]
 CODE = Code("abc1234", "d1", "1.0")
@@ -188,6 +189,56 @@ def test_a_spoilt_folder_is_measured_again(tmp_path: Path, calls: Path, text: st
     assert calls.read_text().split() == ["works"]
 
 
+@pytest.mark.parametrize(
+    "other",
+    [{"machine": {}}, {"machine": None}, {"cpus": 1000}, {"numpy": "0"}, {"date": None}, {"seconds": "1"}],
+    ids=str,
+)
+def test_of_another_machine_or_incomplete_it_is_measured_again(
+    tmp_path: Path, calls: Path, other: dict[str, Any]
+) -> None:
+    played(tmp_path, "works")
+    place = tmp_path / "folder" / "works-quick.json"
+    record = json.loads(place.read_text())
+    whole = other.keys() <= record.keys()
+    place.write_text(json.dumps(record | (other if whole else {"machine": record["machine"] | other})))
+
+    outcome, _ = played(tmp_path, "works")
+
+    assert not outcome.kept
+    assert calls.read_text().split() == ["works", "works"]
+
+
+def test_a_record_without_its_date_is_measured_again(tmp_path: Path, calls: Path) -> None:
+    played(tmp_path, "works")
+    place = tmp_path / "folder" / "works-quick.json"
+    record = json.loads(place.read_text())
+    del record["date"]
+    place.write_text(json.dumps(record))
+
+    assert not played(tmp_path, "works")[0].kept
+
+
+@pytest.mark.parametrize("suffix", ["json", "raw", "log"])
+def test_a_folder_in_place_of_a_file_is_a_fault_of_that_command(
+    tmp_path: Path, calls: Path, suffix: str
+) -> None:
+    (folder_of(tmp_path) / f"works-quick.{suffix}").mkdir()
+
+    _, verdict = played(tmp_path, "works")
+
+    assert verdict.breaks
+    assert f"works-quick.{suffix}: found a folder, expected a file or nothing" in verdict.note
+    assert not calls.read_text()
+
+
+def test_whatever_is_wrong_with_a_command_is_its_fault_alone(tmp_path: Path) -> None:
+    def lacks() -> str:
+        raise OSError("no such disk")
+
+    assert played(tmp_path, "works", lacks=lacks)[0].fault == "OSError: no such disk"
+
+
 @pytest.mark.parametrize("kind", ["fails", "complains"])
 def test_a_command_that_failed_is_tried_again(tmp_path: Path, calls: Path, kind: str) -> None:
     played(tmp_path, kind)
@@ -286,7 +337,34 @@ def test_a_figure_that_a_result_lacks_fails_its_row_alone() -> None:
     assert fine.holds
 
 
+@pytest.mark.parametrize("text", ["much", Found("much", "here"), [1]], ids=str)  # type: ignore[arg-type]
+def test_a_figure_that_is_no_number_fails_its_row_alone(text: Any) -> None:
+    claims = (Claim("text", lambda r: text, at_least=0.0), Claim("seven", value_of, at_least=7.0))
+
+    broken, fine = judge(Outcome(command("x", *claims), {"rows": [{"value": 7}]}), False)
+
+    assert (broken.failed, broken.breaks, broken.measured) == (True, True, None)
+    assert fine.holds
+
+
 # the command
+
+
+@pytest.mark.parametrize(
+    ("option", "said"), [("--folder", "expected a folder"), ("--page", "found '-', expected a file")]
+)
+def test_places_are_checked_before_anything_runs(
+    tmp_path: Path, commands: Callable[..., None], calls: Path, option: str, said: str
+) -> None:
+    commands(command("works"))
+    place = str(tmp_path / "fake.py") if option == "--folder" else "-"
+
+    done = CliRunner().invoke(app, ["bench", "all", "--quick", option, place])
+
+    assert isinstance(done.exception, SensorGridError)  # exit code 2 and one line
+    assert f"{option}: found {place!r}" in str(done.exception)
+    assert said in str(done.exception)
+    assert not calls.read_text()
 
 
 @pytest.fixture

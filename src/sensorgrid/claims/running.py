@@ -73,15 +73,27 @@ def run(command: Command, quick: bool, folder: Path, code: Code, say: Say = lamb
     if arguments is None:
         return Outcome(command)
     place = folder / f"{command.name}{'-quick' if quick else ''}.json"
+    try:
+        return _run(command, arguments, quick, place, code, say)
+    except Exception as error:  # whatever is wrong with this one, the others are measured
+        return Outcome(command, fault=f"{type(error).__name__}: {error}")
+
+
+def _run(
+    command: Command, arguments: tuple[str, ...], quick: bool, place: Path, code: Code, say: Say
+) -> Outcome:
     known = kept(place, arguments, code)
     if known is not None:
         return Outcome(command, known["result"], known["seconds"], known["date"], known["fault"], kept=True)
     if reason := command.lacks():
         return Outcome(command, lacks=reason)
     raw, log = place.with_suffix(".raw"), place.with_suffix(".log")
+    for path in (place, raw, log):
+        if path.is_dir():
+            return Outcome(command, fault=f"{path.name}: found a folder, expected a file or nothing")
     raw.unlink(missing_ok=True)
     begin = time.monotonic()
-    fault = _play((*arguments, *command.paths(str(folder)), "--json", str(raw)), log, command.limit_s, say)
+    fault = _play((*arguments, *command.paths(str(place.parent)), "--json", str(raw)), log, command.limit_s, say)
     seconds = round(time.monotonic() - begin, 1)
     result, unread = _read(raw)
     if result is None:
@@ -94,25 +106,40 @@ def run(command: Command, quick: bool, folder: Path, code: Code, say: Say = lamb
         "digest": code.digest,
         "version": code.version,
         "date": date,
-        "machine": machine(),
+        "machine": machine_here(),
         "seconds": seconds,
         "fault": fault,
         "result": result,
     }
-    place.write_text(json.dumps(record, indent=1) + "\n")
-    raw.unlink()
+    try:
+        place.write_text(json.dumps(record, indent=1) + "\n")
+        raw.unlink()
+    except OSError as error:  # measured all the same
+        fault = fault or f"its result cannot be kept: {error}"
     return Outcome(command, result, seconds, date, fault)
 
 
+def machine_here() -> dict[str, Any]:
+    """What is measured on, with the packages that make a difference to figures."""
+    return machine("numpy", "numba", "pyspark")
+
+
 def kept(place: Path, arguments: Sequence[str], code: Code) -> dict[str, Any] | None:
-    """What an earlier run wrote, if it is of this code and these arguments and ended well."""
+    """What an earlier run wrote, if it is of this code, these arguments and this machine, and ended well."""
     try:
         found = json.loads(place.read_text())
         asked = {"command": list(arguments), "digest": code.digest, "version": code.version, "fault": ""}
-        fits = all(found[name] == value for name, value in asked.items())
-        return found if fits and isinstance(found["result"], dict) and found["seconds"] >= 0 else None
-    except (OSError, ValueError, KeyError, TypeError):
+        fits = all(found[name] == value for name, value in asked.items()) and _is_here(found["machine"])
+        whole = isinstance(found["result"], dict) and isinstance(found["date"], str) and found["seconds"] >= 0
+        return found if fits and whole else None
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
         return None
+
+
+def _is_here(known: dict[str, Any]) -> bool:
+    """Whether a machine is this one, as far as was noted."""
+    here = machine_here()
+    return machine().keys() <= known.keys() and all(here.get(name) == value for name, value in known.items())
 
 
 def _read(path: Path) -> tuple[Result | None, str]:

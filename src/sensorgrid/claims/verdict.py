@@ -81,13 +81,13 @@ def _judge(claim: Claim, outcome: Outcome, quick: bool) -> Verdict:
         return verdict(failed=True, note=f"failed: {outcome.fault}")
     try:
         found = claim.measure(outcome.result | {"took_s": outcome.seconds})
+        value, where = (float(found[0]), found[1]) if isinstance(found, Found) else (_number(found), "")
     except Exception as error:  # whatever a result lacks, its row says so and the others stand
         return verdict(
             failed=True, note=f"failed: no such figure in its result ({type(error).__name__}: {error})"
         )
-    if found is None:
+    if value is None:
         return verdict(note="not measured here: its result has no such rows")
-    value, where = found if isinstance(found, Found) else (float(found), "")
     holds: bool | None = claim.holds(value)
     notes = [where] if where else []
     soft = claim.when is When.QUICK or (quick and claim.when is When.FULL_BUT_SHOWN)
@@ -100,3 +100,7 @@ def _judge(claim: Claim, outcome: Outcome, quick: bool) -> Verdict:
     if outcome.fault:
         notes.append(outcome.fault)
     return verdict(measured=value, holds=holds, note="; ".join(notes), fault=outcome.fault)
+
+
+def _number(found: float | None) -> float | None:
+    return None if found is None else float(found)

@@ -60,11 +60,12 @@ def bench_all(
 
     Example: sensorgrid bench all --quick --folder figures
     """
-    from sensorgrid.benchmarks.machine import machine
     from sensorgrid.claims import catalogue, running, verdict
     from sensorgrid.claims import page as pages
 
     target, commands = arguments.read_target(json_file), catalogue.chosen(only)
+    if str(page) == "-":
+        raise arguments.ArgumentError("--page: found '-', expected a file")
     arguments.read_target(page, "--page")
     code = running.code_here()
     with _place(folder) as place, on_sigterm():
@@ -73,9 +74,9 @@ def bench_all(
             for number, command in enumerate(commands, start=1)
         ]
     verdicts = [row for outcome in outcomes for row in verdict.judge(outcome, quick)]
-    args = {"quick": quick, "only": only}
+    args, machine = {"quick": quick, "only": only}, running.machine_here()
     rows = [row.row() for row in verdicts]
-    shown = write(target, result_of("bench all", commit=code.commit, args=args, machine=machine(), rows=rows))
+    shown = write(target, result_of("bench all", commit=code.commit, args=args, machine=machine, rows=rows))
     if page is not None:
         line = " ".join(
             [
@@ -86,7 +87,7 @@ def bench_all(
             ]
         )
         page.write_text(
-            pages.page(verdicts, outcomes, code, machine("numpy", "numba", "pyspark"), quick, line)
+            pages.page(verdicts, outcomes, code, machine, quick, line)
         )
         errors.print(f"wrote {page}", style="dim")
     if shown:
@@ -104,7 +105,12 @@ def _place(folder: Path | None) -> Iterator[Path]:
         with tempfile.TemporaryDirectory(prefix="sensorgrid-claims-") as name:
             yield Path(name)
         return
-    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise arguments.ArgumentError(
+            f"--folder: found {str(folder)!r} ({error.strerror}), expected a folder, or where one can be made"
+        ) from None
     yield folder.resolve()
 
 
