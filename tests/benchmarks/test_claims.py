@@ -298,6 +298,42 @@ def test_a_known_miss_breaks_nothing_and_says_why() -> None:
         assert "seven is less" in verdict.note
 
 
+@pytest.mark.parametrize(
+    ("limits", "known"),
+    [
+        ({"at_least": 8.0, "at_worst": 7.0}, True),
+        ({"at_least": 8.0, "at_worst": 7.5}, False),
+        ({"at_most": 6.0, "at_worst": 7.0}, True),
+        ({"at_most": 6.0, "at_worst": 6.5}, False),
+    ],
+)
+def test_a_known_miss_that_gets_worse_breaks(limits: dict[str, float], known: bool) -> None:
+    verdict = verdict_of(Claim("eight", value_of, because="so it is", **limits), False)
+
+    assert (verdict.holds, verdict.breaks) == (False, not known)
+    assert verdict.word == ("no, known" if known else "NO")
+    assert ("worse than is known" in verdict.note) == (not known)
+
+
+def test_every_known_miss_has_a_floor_below_its_limit() -> None:
+    for claim in (claim for command in catalogue.COMMANDS for claim in command.claims if claim.because):
+        assert claim.at_worst is not None, claim.says
+        assert not claim.holds(claim.at_worst), claim.says
+
+
+def test_less_than_is_not_at_most() -> None:
+    less, more = (
+        Claim("seven", value_of, strict=True, **limit) for limit in ({"at_most": 7.0}, {"at_least": 7.0})
+    )
+
+    assert [(claim.asked, claim.holds(7.0)) for claim in (less, more)] == [
+        ("less than 7", False),
+        ("more than 7", False),
+    ]
+    assert less.holds(6.9)
+    assert more.holds(7.1)
+
+
 def test_noise_of_a_quick_run_is_shown_and_not_judged() -> None:
     claim = Claim("eight", value_of, at_least=8.0, when=When.FULL_BUT_SHOWN)
 
@@ -446,7 +482,9 @@ run()
 @pytest.mark.parametrize(
     ("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGKILL, -signal.SIGKILL)]
 )
-def test_however_it_ends_what_it_started_ends_too(tmp_path: Path, calls: Path, number: int, code: int) -> None:
+def test_however_it_ends_what_it_started_ends_too(
+    tmp_path: Path, calls: Path, number: int, code: int
+) -> None:
     driver = [sys.executable, "-c", INTERRUPTED, str(tmp_path / "fake.py"), "bench", "all", "--quick"]
     process = subprocess.Popen(driver, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     pids = Path(f"{calls}.pids")

@@ -93,7 +93,9 @@ def _run(
             return Outcome(command, fault=f"{path.name}: found a folder, expected a file or nothing")
     raw.unlink(missing_ok=True)
     begin = time.monotonic()
-    fault = _play((*arguments, *command.paths(str(place.parent)), "--json", str(raw)), log, command.limit_s, say)
+    fault = _play(
+        (*arguments, *command.paths(str(place.parent)), "--json", str(raw)), log, command.limit_s, say
+    )
     seconds = round(time.monotonic() - begin, 1)
     result, unread = _read(raw)
     if result is None:

@@ -86,9 +86,7 @@ def bench_all(
                 "--page FILE",
             ]
         )
-        page.write_text(
-            pages.page(verdicts, outcomes, code, machine, quick, line)
-        )
+        page.write_text(pages.page(verdicts, outcomes, code, machine, quick, line))
         errors.print(f"wrote {page}", style="dim")
     if shown:
         show(console, verdicts)
