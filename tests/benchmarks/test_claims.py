@@ -22,6 +22,7 @@ from sensorgrid.claims.page import page
 from sensorgrid.claims.running import Code, Outcome, run
 from sensorgrid.claims.verdict import Verdict, judge
 from sensorgrid.cli.main import app
+from sensorgrid.model.errors import SensorGridError
 
 ROOT = Path(__file__).parents[2]
 CODE = Code("abc1234", "d1", "1.0")
@@ -188,6 +189,56 @@ def test_a_spoilt_folder_is_measured_again(tmp_path: Path, calls: Path, text: st
     assert calls.read_text().split() == ["works"]
 
 
+@pytest.mark.parametrize(
+    "other",
+    [{"machine": {}}, {"machine": None}, {"cpus": 1000}, {"numpy": "0"}, {"date": None}, {"seconds": "1"}],
+    ids=str,
+)
+def test_of_another_machine_or_incomplete_it_is_measured_again(
+    tmp_path: Path, calls: Path, other: dict[str, Any]
+) -> None:
+    played(tmp_path, "works")
+    place = tmp_path / "folder" / "works-quick.json"
+    record = json.loads(place.read_text())
+    whole = other.keys() <= record.keys()
+    place.write_text(json.dumps(record | (other if whole else {"machine": record["machine"] | other})))
+
+    outcome, _ = played(tmp_path, "works")
+
+    assert not outcome.kept
+    assert calls.read_text().split() == ["works", "works"]
+
+
+def test_a_record_without_its_date_is_measured_again(tmp_path: Path, calls: Path) -> None:
+    played(tmp_path, "works")
+    place = tmp_path / "folder" / "works-quick.json"
+    record = json.loads(place.read_text())
+    del record["date"]
+    place.write_text(json.dumps(record))
+
+    assert not played(tmp_path, "works")[0].kept
+
+
+@pytest.mark.parametrize("suffix", ["json", "raw", "log"])
+def test_a_folder_in_place_of_a_file_is_a_fault_of_that_command(
+    tmp_path: Path, calls: Path, suffix: str
+) -> None:
+    (folder_of(tmp_path) / f"works-quick.{suffix}").mkdir()
+
+    _, verdict = played(tmp_path, "works")
+
+    assert verdict.breaks
+    assert f"works-quick.{suffix}: found a folder, expected a file or nothing" in verdict.note
+    assert not calls.read_text()
+
+
+def test_whatever_is_wrong_with_a_command_is_its_fault_alone(tmp_path: Path) -> None:
+    def lacks() -> str:
+        raise OSError("no such disk")
+
+    assert played(tmp_path, "works", lacks=lacks)[0].fault == "OSError: no such disk"
+
+
 @pytest.mark.parametrize("kind", ["fails", "complains"])
 def test_a_command_that_failed_is_tried_again(tmp_path: Path, calls: Path, kind: str) -> None:
     played(tmp_path, kind)
@@ -247,6 +298,42 @@ def test_a_known_miss_breaks_nothing_and_says_why() -> None:
         assert "seven is less" in verdict.note
 
 
+@pytest.mark.parametrize(
+    ("limits", "known"),
+    [
+        ({"at_least": 8.0, "at_worst": 7.0}, True),
+        ({"at_least": 8.0, "at_worst": 7.5}, False),
+        ({"at_most": 6.0, "at_worst": 7.0}, True),
+        ({"at_most": 6.0, "at_worst": 6.5}, False),
+    ],
+)
+def test_a_known_miss_that_gets_worse_breaks(limits: dict[str, float], known: bool) -> None:
+    verdict = verdict_of(Claim("eight", value_of, because="so it is", **limits), False)
+
+    assert (verdict.holds, verdict.breaks) == (False, not known)
+    assert verdict.word == ("no, known" if known else "NO")
+    assert ("worse than is known" in verdict.note) == (not known)
+
+
+def test_every_known_miss_has_a_floor_below_its_limit() -> None:
+    for claim in (claim for command in catalogue.COMMANDS for claim in command.claims if claim.because):
+        assert claim.at_worst is not None, claim.says
+        assert not claim.holds(claim.at_worst), claim.says
+
+
+def test_less_than_is_not_at_most() -> None:
+    less, more = (
+        Claim("seven", value_of, strict=True, **limit) for limit in ({"at_most": 7.0}, {"at_least": 7.0})
+    )
+
+    assert [(claim.asked, claim.holds(7.0)) for claim in (less, more)] == [
+        ("less than 7", False),
+        ("more than 7", False),
+    ]
+    assert less.holds(6.9)
+    assert more.holds(7.1)
+
+
 def test_noise_of_a_quick_run_is_shown_and_not_judged() -> None:
     claim = Claim("eight", value_of, at_least=8.0, when=When.FULL_BUT_SHOWN)
 
@@ -286,7 +373,34 @@ def test_a_figure_that_a_result_lacks_fails_its_row_alone() -> None:
     assert fine.holds
 
 
+@pytest.mark.parametrize("text", ["much", Found("much", "here"), [1]], ids=str)  # type: ignore[arg-type]
+def test_a_figure_that_is_no_number_fails_its_row_alone(text: Any) -> None:
+    claims = (Claim("text", lambda r: text, at_least=0.0), Claim("seven", value_of, at_least=7.0))
+
+    broken, fine = judge(Outcome(command("x", *claims), {"rows": [{"value": 7}]}), False)
+
+    assert (broken.failed, broken.breaks, broken.measured) == (True, True, None)
+    assert fine.holds
+
+
 # the command
+
+
+@pytest.mark.parametrize(
+    ("option", "said"), [("--folder", "expected a folder"), ("--page", "found '-', expected a file")]
+)
+def test_places_are_checked_before_anything_runs(
+    tmp_path: Path, commands: Callable[..., None], calls: Path, option: str, said: str
+) -> None:
+    commands(command("works"))
+    place = str(tmp_path / "fake.py") if option == "--folder" else "-"
+
+    done = CliRunner().invoke(app, ["bench", "all", "--quick", option, place])
+
+    assert isinstance(done.exception, SensorGridError)  # exit code 2 and one line
+    assert f"{option}: found {place!r}" in str(done.exception)
+    assert said in str(done.exception)
+    assert not calls.read_text()
 
 
 @pytest.fixture
@@ -365,8 +479,12 @@ run()
 """
 
 
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
-def test_ctrl_c_ends_the_command_that_runs(tmp_path: Path, calls: Path, number: int, code: int) -> None:
+@pytest.mark.parametrize(
+    ("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGKILL, -signal.SIGKILL)]
+)
+def test_however_it_ends_what_it_started_ends_too(
+    tmp_path: Path, calls: Path, number: int, code: int
+) -> None:
     driver = [sys.executable, "-c", INTERRUPTED, str(tmp_path / "fake.py"), "bench", "all", "--quick"]
     process = subprocess.Popen(driver, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     pids = Path(f"{calls}.pids")

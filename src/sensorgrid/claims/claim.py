@@ -45,7 +45,11 @@ class Claim:
     """stands behind the figure; "%" is for shares, which are fractions in JSON"""
     when: When = When.ALWAYS
     because: str = ""
-    """why it is known not to hold; a claim with a reason breaks nothing"""
+    """why it is known not to hold; a claim with a reason breaks nothing, unless it misses its floor, too"""
+    at_worst: float | None = None
+    """the floor of a known miss: what is worse than this is worse than what is known"""
+    strict: bool = False
+    """whether the limit itself is a miss: "less than", not "at most\""""
 
     @property
     def asked(self) -> str:
@@ -53,7 +57,9 @@ class Claim:
         least, most = (None if x is None else shown(x, self.unit) for x in (self.at_least, self.at_most))
         if least is not None and most is not None:
             return f"{least} to {most}"
-        return f"at least {least}" if least is not None else f"at most {most}"
+        if least is not None:
+            return f"more than {least}" if self.strict else f"at least {least}"
+        return f"less than {most}" if self.strict else f"at most {most}"
 
     @property
     def limit(self) -> float | list[float] | None:
@@ -65,7 +71,15 @@ class Claim:
         """Whether a figure is within the limit; NaN never is."""
         low = -float("inf") if self.at_least is None else self.at_least
         high = float("inf") if self.at_most is None else self.at_most
-        return low <= value <= high
+        return low < value < high if self.strict else low <= value <= high
+
+    def as_known(self, value: float) -> bool:
+        """Whether a miss is one that is known, and no worse than that; NaN never is."""
+        if not self.because:
+            return False
+        if self.at_worst is None:
+            return value == value
+        return value <= self.at_worst if self.at_least is None else value >= self.at_worst
 
 
 @dataclass(frozen=True, slots=True)

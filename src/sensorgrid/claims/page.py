@@ -104,7 +104,7 @@ def _misses(verdicts: Sequence[Verdict]) -> str:
 
 
 def _why(verdict: Verdict) -> str:
-    if verdict.holds is False and verdict.claim.because and not verdict.breaks:
+    if verdict.known and not verdict.breaks:
         return f"Known: {_cell(verdict.claim.because)}."
     return f"**Not expected.** {_cell(verdict.note)}".rstrip()
 

@@ -12,7 +12,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
@@ -22,6 +22,7 @@ from typing import Any
 import sensorgrid
 from sensorgrid.benchmarks.machine import machine
 from sensorgrid.claims.claim import Command, Result
+from sensorgrid.runtime import guardian
 from sensorgrid.runtime.supervisor import die_with_parent
 
 STOP_S = 20.0
@@ -72,15 +73,29 @@ def run(command: Command, quick: bool, folder: Path, code: Code, say: Say = lamb
     if arguments is None:
         return Outcome(command)
     place = folder / f"{command.name}{'-quick' if quick else ''}.json"
+    try:
+        return _run(command, arguments, quick, place, code, say)
+    except Exception as error:  # whatever is wrong with this one, the others are measured
+        return Outcome(command, fault=f"{type(error).__name__}: {error}")
+
+
+def _run(
+    command: Command, arguments: tuple[str, ...], quick: bool, place: Path, code: Code, say: Say
+) -> Outcome:
     known = kept(place, arguments, code)
     if known is not None:
         return Outcome(command, known["result"], known["seconds"], known["date"], known["fault"], kept=True)
     if reason := command.lacks():
         return Outcome(command, lacks=reason)
     raw, log = place.with_suffix(".raw"), place.with_suffix(".log")
+    for path in (place, raw, log):
+        if path.is_dir():
+            return Outcome(command, fault=f"{path.name}: found a folder, expected a file or nothing")
     raw.unlink(missing_ok=True)
     begin = time.monotonic()
-    fault = _play((*arguments, *command.paths(str(folder)), "--json", str(raw)), log, command.limit_s, say)
+    fault = _play(
+        (*arguments, *command.paths(str(place.parent)), "--json", str(raw)), log, command.limit_s, say
+    )
     seconds = round(time.monotonic() - begin, 1)
     result, unread = _read(raw)
     if result is None:
@@ -93,25 +108,40 @@ def run(command: Command, quick: bool, folder: Path, code: Code, say: Say = lamb
         "digest": code.digest,
         "version": code.version,
         "date": date,
-        "machine": machine(),
+        "machine": machine_here(),
         "seconds": seconds,
         "fault": fault,
         "result": result,
     }
-    place.write_text(json.dumps(record, indent=1) + "\n")
-    raw.unlink()
+    try:
+        place.write_text(json.dumps(record, indent=1) + "\n")
+        raw.unlink()
+    except OSError as error:  # measured all the same
+        fault = fault or f"its result cannot be kept: {error}"
     return Outcome(command, result, seconds, date, fault)
 
 
+def machine_here() -> dict[str, Any]:
+    """What is measured on, with the packages that make a difference to figures."""
+    return machine("numpy", "numba", "pyspark")
+
+
 def kept(place: Path, arguments: Sequence[str], code: Code) -> dict[str, Any] | None:
-    """What an earlier run wrote, if it is of this code and these arguments and ended well."""
+    """What an earlier run wrote, if it is of this code, these arguments and this machine, and ended well."""
     try:
         found = json.loads(place.read_text())
         asked = {"command": list(arguments), "digest": code.digest, "version": code.version, "fault": ""}
-        fits = all(found[name] == value for name, value in asked.items())
-        return found if fits and isinstance(found["result"], dict) and found["seconds"] >= 0 else None
-    except (OSError, ValueError, KeyError, TypeError):
+        fits = all(found[name] == value for name, value in asked.items()) and _is_here(found["machine"])
+        whole = isinstance(found["result"], dict) and isinstance(found["date"], str) and found["seconds"] >= 0
+        return found if fits and whole else None
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
         return None
+
+
+def _is_here(known: dict[str, Any]) -> bool:
+    """Whether a machine is this one, as far as was noted."""
+    here = machine_here()
+    return machine().keys() <= known.keys() and all(here.get(name) == value for name, value in known.items())
 
 
 def _read(path: Path) -> tuple[Result | None, str]:
@@ -129,7 +159,7 @@ def _read(path: Path) -> tuple[Result | None, str]:
 def _play(arguments: Sequence[str], log: Path, limit_s: float, say: Say) -> str:
     """Run `sensorgrid` with these arguments, its output in a file; says what was wrong, if anything."""
     environment = os.environ | {"PYTHONPATH": _path()}
-    with log.open("wb") as out:
+    with log.open("wb") as out, _guarded() as watch:
         process = subprocess.Popen(
             [*PROGRAM, *arguments],
             stdin=subprocess.DEVNULL,
@@ -139,22 +169,47 @@ def _play(arguments: Sequence[str], log: Path, limit_s: float, say: Say) -> str:
             start_new_session=True,  # all that it starts is ended with it
             preexec_fn=partial(die_with_parent, os.getpid()),
         )
-    begin = time.monotonic()
-    try:
-        while process.poll() is None:
-            seconds = time.monotonic() - begin
-            if seconds > limit_s:
-                return f"not done after {limit_s:,.0f} s"
-            say(f"{seconds:.0f} s")
-            try:
-                process.wait(POLL_S)
-            except subprocess.TimeoutExpired:
-                continue
-    finally:  # also on Ctrl-C
-        _end(process)
+        try:
+            watch(f"+{process.pid}")
+            begin = time.monotonic()
+            while process.poll() is None:
+                seconds = time.monotonic() - begin
+                if seconds > limit_s:
+                    return f"not done after {limit_s:,.0f} s"
+                say(f"{seconds:.0f} s")
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    process.wait(POLL_S)
+        finally:  # also on Ctrl-C
+            _end(process)
+            watch(f"-{process.pid}")
     if process.returncode == 0:
         return ""
     return f"exit code {process.returncode}: {last_line(log)}"
+
+
+@contextlib.contextmanager
+def _guarded() -> Iterator[Callable[[str], None]]:
+    """A guardian that ends the groups it is told of if this process is killed before it says that they are gone."""
+    watcher = subprocess.Popen(
+        [sys.executable, "-I", "-S", guardian.__file__],
+        stdin=subprocess.PIPE,
+        start_new_session=True,
+        text=True,
+    )
+    pipe = watcher.stdin
+    assert pipe is not None
+
+    def tell(line: str) -> None:
+        with contextlib.suppress(OSError):  # somebody has killed it: the command runs on unguarded
+            pipe.write(f"{line}\n")
+            pipe.flush()
+
+    try:
+        yield tell
+    finally:
+        with contextlib.suppress(OSError):
+            pipe.close()
+        watcher.wait()
 
 
 def _path() -> str:

@@ -29,7 +29,12 @@ class Verdict:
     @property
     def breaks(self) -> bool:
         """Whether something is not as it should be."""
-        return self.failed or bool(self.fault) or (self.holds is False and not self.claim.because)
+        return self.failed or bool(self.fault) or (self.holds is False and not self.known)
+
+    @property
+    def known(self) -> bool:
+        """Whether it is missed as it is known to be."""
+        return self.holds is False and self.measured is not None and self.claim.as_known(self.measured)
 
     @property
     def figure(self) -> str:
@@ -43,7 +48,7 @@ class Verdict:
             return "failed"
         if self.holds is None:
             return "–"
-        return "yes" if self.holds else "no, known" if self.claim.because else "NO"
+        return "yes" if self.holds else "no, known" if self.known else "NO"
 
     def row(self) -> dict[str, Any]:
         """As `--json` has it."""
@@ -81,22 +86,28 @@ def _judge(claim: Claim, outcome: Outcome, quick: bool) -> Verdict:
         return verdict(failed=True, note=f"failed: {outcome.fault}")
     try:
         found = claim.measure(outcome.result | {"took_s": outcome.seconds})
+        value, where = (float(found[0]), found[1]) if isinstance(found, Found) else (_number(found), "")
     except Exception as error:  # whatever a result lacks, its row says so and the others stand
         return verdict(
             failed=True, note=f"failed: no such figure in its result ({type(error).__name__}: {error})"
         )
-    if found is None:
+    if value is None:
         return verdict(note="not measured here: its result has no such rows")
-    value, where = found if isinstance(found, Found) else (float(found), "")
     holds: bool | None = claim.holds(value)
     notes = [where] if where else []
     soft = claim.when is When.QUICK or (quick and claim.when is When.FULL_BUT_SHOWN)
-    if soft and not holds and not claim.because:
+    if soft and not holds and not claim.as_known(value):
         holds = None
         small = "missed, but a quick run is too small to judge it"
         notes.append("missed; is the machine busy?" if claim.when is When.QUICK else small)
-    if holds is False and claim.because:
+    if holds is False and claim.as_known(value):
         notes.append(f"known: {claim.because}")
+    elif holds is False and claim.at_worst is not None:
+        notes.append(f"worse than is known ({shown(claim.at_worst, claim.unit)})")
     if outcome.fault:
         notes.append(outcome.fault)
     return verdict(measured=value, holds=holds, note="; ".join(notes), fault=outcome.fault)
+
+
+def _number(found: float | None) -> float | None:
+    return None if found is None else float(found)

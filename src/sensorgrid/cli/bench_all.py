@@ -60,11 +60,12 @@ def bench_all(
 
     Example: sensorgrid bench all --quick --folder figures
     """
-    from sensorgrid.benchmarks.machine import machine
     from sensorgrid.claims import catalogue, running, verdict
     from sensorgrid.claims import page as pages
 
     target, commands = arguments.read_target(json_file), catalogue.chosen(only)
+    if str(page) == "-":
+        raise arguments.ArgumentError("--page: found '-', expected a file")
     arguments.read_target(page, "--page")
     code = running.code_here()
     with _place(folder) as place, on_sigterm():
@@ -73,9 +74,9 @@ def bench_all(
             for number, command in enumerate(commands, start=1)
         ]
     verdicts = [row for outcome in outcomes for row in verdict.judge(outcome, quick)]
-    args = {"quick": quick, "only": only}
+    args, machine = {"quick": quick, "only": only}, running.machine_here()
     rows = [row.row() for row in verdicts]
-    shown = write(target, result_of("bench all", commit=code.commit, args=args, machine=machine(), rows=rows))
+    shown = write(target, result_of("bench all", commit=code.commit, args=args, machine=machine, rows=rows))
     if page is not None:
         line = " ".join(
             [
@@ -85,9 +86,7 @@ def bench_all(
                 "--page FILE",
             ]
         )
-        page.write_text(
-            pages.page(verdicts, outcomes, code, machine("numpy", "numba", "pyspark"), quick, line)
-        )
+        page.write_text(pages.page(verdicts, outcomes, code, machine, quick, line))
         errors.print(f"wrote {page}", style="dim")
     if shown:
         show(console, verdicts)
@@ -104,7 +103,12 @@ def _place(folder: Path | None) -> Iterator[Path]:
         with tempfile.TemporaryDirectory(prefix="sensorgrid-claims-") as name:
             yield Path(name)
         return
-    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise arguments.ArgumentError(
+            f"--folder: found {str(folder)!r} ({error.strerror}), expected a folder, or where one can be made"
+        ) from None
     yield folder.resolve()
 
 
@@ -134,13 +138,17 @@ def show(console: Console, verdicts: list["Verdict"]) -> None:
     for name in ("asked", "measured"):
         table.add_column(name, justify="right")
     table.add_column("holds")
-    before = ""
+    before, told = "", ""
     for row in verdicts:
         if row.command.name != before:
             table.add_section()
             table.add_row(f"[bold]{escape(row.line)}[/bold]")
-            before = row.command.name
-        note = f"\n[dim]{escape(row.note)}[/dim]" if row.note else ""
+            before, told = row.command.name, ""
+        # Why a command failed is the same for all its rows.
+        note = (
+            f"\n[dim]{escape(row.note)}[/dim]" if row.note and not (row.failed and row.note == told) else ""
+        )
+        told = row.note
         style = "red" if row.breaks else "yellow" if row.holds is False else "green" if row.holds else ""
         word = f"[{style}]{row.word}[/{style}]" if style else row.word
         table.add_row(escape(row.claim.says) + note, row.claim.asked, row.figure, word)
