@@ -706,3 +706,108 @@ def test_savings_at_a_depth_are_of_that_depth_hot_spot_and_policy() -> None:
     )
     assert simulated._saved(result, 10, "small", "paper") is None
     assert simulated._by_depth(result, "messages", 6, 10, "large") == pytest.approx(10 / 6)
+
+
+# every figure: which of several it is, where it stands, and whether it holds
+
+
+def relays_table(**changed: float) -> dict[str, Any]:
+    """Two seeds of all strategies in all placements; `TREE_edge=50` is what TREE sends at the edge."""
+    sent = {"OFF": 100, "DIRECT": 60, "CTD": 55, "CTS": 45, "FFS": 54, "CTP": 50, "TREE": 30}
+    rows = []
+    for placement in simulated.PLACEMENTS:
+        for strategy, usual in sent.items():
+            traffic = changed.get(f"{strategy}_{placement}", usual)
+            facts = {"placement": placement, "bound_ratio": traffic / 29, "processor_s": traffic / 5}
+            facts["tree_changes_per_event"] = traffic / 100
+            facts["delays"] = [
+                {"capacity_bps": 1e9, "mean_s": traffic / 100},
+                {"capacity_bps": 4e9, "mean_s": 1.0},
+            ]
+            rows += [relays_row(strategy, traffic, seed, **facts) for seed in (1, 2)]
+    return {"rows": rows}
+
+
+def multires_row(hotspot: str, policy: str, load: float, copies: float, streams: int) -> dict[str, Any]:
+    return {
+        "hotspot": hotspot, "dims": 4, "depth": 8, "policy": policy, "seed": 1, "load": load, "load_bound": 25.0,
+        "replication_at_20": copies, "replication_bound_at_20": 1.0, "replication_share": 0.1, "messages": 1,
+        "connections_per_broker": 100 if policy == "paper" else streams,
+    }  # fmt: skip
+
+
+def multires_table() -> dict[str, Any]:
+    cases = (("large", 24.9, 1.2, 90), ("small", 24.0, 1.1, 100))
+    return {"rows": [multires_row(h, policy, *rest) for h, *rest in cases for policy in ("paper", "ours")]}  # type: ignore[arg-type]
+
+
+def moving_table(ours: float, anticipate: float) -> dict[str, Any]:
+    waits = {"ours": ours, "anticipate": anticipate}
+    return {
+        "rows": [{"policy": p, "storm": "x", "refused_share": 0.0, "wait_p99_s": w} for p, w in waits.items()]
+    }
+
+
+def rising_table() -> dict[str, Any]:
+    speeds = ((10_000, 1.0), (40_000, 3.0), (250_000, 6.0), (1_000_000, 5.4))
+    return {"rows": [pipeline_row("stream", 2.5, 1 / speed, micro_batch=size) for size, speed in speeds]}
+
+
+FAULTY = {"summary": {"failed": [3, 8], "schedules": 1000, "two_levels_share": 0.5}}
+FAULTLESS = {"summary": {"failed": [], "schedules": 1000, "two_levels_share": 0.5}}
+CORE, EDGE = (
+    relays_table(CTS_core=48),
+    relays_table(TREE_edge=60.0, CTP_edge=54.0, CTS_edge=52.0, FFS_edge=53.0),
+)
+
+
+@pytest.mark.parametrize(
+    ("made", "says", "result", "value", "where", "holds"),
+    [
+        (simulated.RELAYS, "in every placement (its best", EDGE, 0.48, "CTS, edge", True),
+        (simulated.RELAYS, "in the core (its best", CORE, 0.52, "CTS, core", True),
+        (simulated.RELAYS, "changes providers no more", EDGE, 60 / 54, "edge", False),
+        (simulated.RELAYS, "closest to path saves most", EDGE, 50 / 45, "core placement, seed 1", False),
+        (simulated.RELAYS, "takes at most 30 s", EDGE, 12.0, "DIRECT", True),
+        (simulated.RELAYS, "uplinks of 1 Gbit/s", EDGE, 0.6, "edge", False),
+        (simulated.RELAYS, "TREE: at least 15 % less than the paper's best strategy in hindsight, edge", EDGE,
+         1 - 60 / 52, "edge", False),
+        (simulated.MULTIRES, "ours serves at least 99 %", multires_table(), 0.96, "small", False),
+        (simulated.MULTIRES, "ours replicates at most 1.25", multires_table(), 1.2, "large", True),
+        (simulated.MULTIRES, "ours needs fewer streams", multires_table(), 1.0, "small", False),
+        (simulated.MOVING, "wait less", moving_table(4.0, 3.0), 0.75, "storms: 1", True),
+        (simulated.MOVING, "wait less", moving_table(3.0, 3.0), 1.0, "storms: 1", False),
+        (simulated.FAULTS, "all schedules", FAULTY, 2, "of 1,000; seeds 3, 8", False),
+        (simulated.FAULTS, "all schedules", FAULTLESS, 0, "of 1,000", True),
+        (timed.PIPELINE, "faster with larger", rising_table(), 0.9, "1,000,000 at a time against 250,000", False),
+    ],
+)  # fmt: skip
+def test_a_figure_its_place_and_its_verdict(
+    made: Command, says: str, result: dict[str, Any], value: float, where: str, holds: bool
+) -> None:
+    (verdict,) = (v for v in judge(Outcome(made, result, 1.0), False) if says in v.claim.says)
+
+    assert verdict.measured == pytest.approx(value), verdict.note
+    assert where in verdict.note
+    assert verdict.holds is holds
+
+
+@pytest.mark.parametrize(
+    ("made", "says", "limit"),
+    [
+        (simulated.MULTIRES, "ours serves at least", 0.99),
+        (simulated.MULTIRES, "alone, serves at least", 0.975),
+        (simulated.MULTIRES, "ours replicates", 1.25),
+        (simulated.RELAYS, "TREE: traffic at most 1.05 times the bound, core", 1.05),
+        (simulated.RELAYS, "TREE: traffic at most 1.1 times the bound, edge", 1.10),
+        (simulated.RELAYS, "TREE: traffic at most 1.1 times the bound, full", 1.10),
+        (simulated.RELAYS, "in every placement (its best", 0.33),
+        (simulated.RELAYS, "in the core (its best", 0.5),
+        (simulated.RELAYS, "hindsight, edge", 0.15),
+        (simulated.RELAYS, "takes at most 30 s", 30.0),
+        (timed.OVERLAY, "fit into 2 GiB", 2.0),
+        (timed.OVERLAY, "anywhere: 2,000", 2000.0),
+    ],
+)
+def test_limits_are_those_that_were_asked_for(made: Command, says: str, limit: float) -> None:
+    assert [claim.limit for claim in made.claims if says in claim.says] == [limit]
