@@ -34,7 +34,7 @@ def query(*options: str) -> subprocess.CompletedProcess[str]:
         [*COMMAND, *options],
         capture_output=True,
         text=True,
-        timeout=PATIENCE_S,
+        timeout=5 * PATIENCE_S,
         check=False,
         env=ENVIRONMENT,
     )
