@@ -115,8 +115,11 @@ def test_what_a_page_asks_of_a_benchmark_or_an_experiment_is_taken(
             "sensorgrid.benchmarks.truth.data_folder", lambda given, *_: Path(given or tmp_path)
         )
         monkeypatch.setattr("sensorgrid.experiments.moving.cases", reached)
-    words = [word.replace("grid.toml", "networks.json") if before == "--topology" else word
-             for before, word in zip(["", *words], words, strict=False)]  # fmt: skip
+    for place, word in enumerate(words):
+        if words[place - 1] == "--topology":  # any file of networks: the page's own, under a name for any
+            words[place] = word.replace("grid.toml", "networks.json")
+            if word.startswith("$SENSORGRID_DATA/"):
+                words[place] = "networks.json:one"
     try:
         app(words, standalone_mode=False)
     except Reached:
