@@ -46,6 +46,7 @@ def processes_of(folder: Path) -> list[str]:
     return found
 
 
+@pytest.mark.long
 def test_a_small_demo_holds_its_own_checks(tmp_path: Path) -> None:
     stage = Stage(shape=(64, 32), tick_s=2.0, stations=150, brokers=2)
     show = Show(stage, tmp_path, 0.0)
