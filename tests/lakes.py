@@ -4,7 +4,7 @@ import json
 from collections import Counter
 from pathlib import Path
 
-from sensorgrid.pipeline.lake import Lake
+from sensorgrid.pipeline.lake.folder import Lake
 from sensorgrid.pipeline.settings import PipelineSettings, SyntheticSource
 from sensorgrid.pipeline.sources.synthetic import SyntheticSettings
 

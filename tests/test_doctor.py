@@ -17,7 +17,7 @@ import trustme
 from gateways import network
 from sensorgrid.cli import doctor_config, doctor_machine
 from sensorgrid.cli.doctor_machine import Finding
-from sensorgrid.pipeline.lake import Lake
+from sensorgrid.pipeline.lake.folder import Lake
 from sensorgrid.pipeline.settings import read_settings
 from servers import free_port
 

@@ -11,8 +11,8 @@ from contracts import FAULTS, MOVING, OVERLAY, PIPELINE, SUMMED
 from errands import dies, fails, works
 from sensorgrid.benchmarks import overlay, pipeline
 from sensorgrid.experiments import faults, moving
-from sensorgrid.pipeline.replay import CLOCK
 from sensorgrid.pipeline.schema import MEASUREMENT
+from sensorgrid.pipeline.spark.replay import CLOCK
 from sensorgrid.simulator.workloads import Track
 
 TINY = pipeline.Size(40, 6, (80,))

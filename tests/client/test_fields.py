@@ -20,7 +20,7 @@ from sensorgrid.configuration.network import with_errors as carried
 from sensorgrid.model.errors import QueryError
 from sensorgrid.model.grid import Grid
 from sensorgrid.model.names import ERROR, UNITS
-from sensorgrid.pipeline.attributes import KNOWN
+from sensorgrid.pipeline.ingest.attributes import KNOWN
 
 EARTH = carried(Grid(shape=(128, 64), tick=600, resolution_bits=(3, 3, 2), region_digits=2, value_bytes=8))
 PLANE = carried(

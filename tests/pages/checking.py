@@ -503,7 +503,7 @@ def about_python(text: str) -> str | None:
 
 
 def about_module(text: str) -> str | None:
-    """`sensorgrid.pipeline.lake`, `sensorgrid.SensorGridError`."""
+    """`sensorgrid.pipeline.lake.folder`, `sensorgrid.SensorGridError`."""
     module, _, name = text.rpartition(".")
     for path, left in ((text, ""), (module, name)):
         try:

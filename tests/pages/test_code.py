@@ -123,7 +123,7 @@ def test_a_model_gets_its_own_points_as_the_page_says(tmp_path: Path) -> None:
 
 def test_the_sink_for_other_jobs_takes_the_options_of_the_page() -> None:
     """With Spark it runs in tests/pipeline/test_sink.py."""
-    from sensorgrid.pipeline import sink
+    from sensorgrid.pipeline.delivery import sink
 
     said: dict[str, Any] = {"options": {}}
 

@@ -161,7 +161,7 @@ def test_your_own_csv_is_gridded_with_the_three_files_of_the_page(tmp_path: Path
 
     assert re.search(r"raw *│ +13 ", said), said
     assert re.search(r"used *│ +12 ", said), said
-    from sensorgrid.pipeline.lake import Lake
+    from sensorgrid.pipeline.lake.folder import Lake
 
     tiles = Lake(str(tmp_path / "lake")).tiles(attribute="air_temperature")
     first = min(tiles["tick"].to_pylist()) * 3600

@@ -8,8 +8,8 @@ from typing import Any
 from pyspark.sql import functions as F
 
 from sensorgrid.pipeline import jobs
-from sensorgrid.pipeline.session import start_session
 from sensorgrid.pipeline.settings import PipelineSettings, TimingSettings, read_settings
+from sensorgrid.pipeline.spark.session import start_session
 
 
 def where(_: object) -> str:

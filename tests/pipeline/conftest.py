@@ -6,7 +6,7 @@ from collections.abc import Iterator
 import pytest
 from pyspark.sql import SparkSession
 
-from sensorgrid.pipeline.session import start_session
+from sensorgrid.pipeline.spark.session import start_session
 
 # Tests start a dozen Javas that live for seconds: compiling for peak speed costs each more than it gains.
 os.environ.setdefault("JAVA_TOOL_OPTIONS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")

@@ -8,11 +8,12 @@ from pathlib import Path
 
 from pyspark.sql import DataFrame
 
-from sensorgrid.pipeline import jobs, stream
-from sensorgrid.pipeline.lake import STREAM
-from sensorgrid.pipeline.session import start_session
+from sensorgrid.pipeline import jobs
+from sensorgrid.pipeline.delivery.waiting import Waiting
+from sensorgrid.pipeline.lake.folder import STREAM
 from sensorgrid.pipeline.settings import read_settings
-from sensorgrid.pipeline.waiting import Waiting
+from sensorgrid.pipeline.spark import stream
+from sensorgrid.pipeline.spark.session import start_session
 
 PATIENCE_S = 900.0
 """for anything: only a broken pipeline reaches it"""

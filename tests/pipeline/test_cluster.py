@@ -18,10 +18,10 @@ import pytest
 
 from gateways import Network, network
 from sensorgrid.model.grid import Grid
-from sensorgrid.pipeline.java import java_home
-from sensorgrid.pipeline.lake import Lake
+from sensorgrid.pipeline.lake.folder import Lake
 from sensorgrid.pipeline.settings import read_settings
 from sensorgrid.pipeline.sources.synthetic_earth import Earth
+from sensorgrid.pipeline.spark.java import java_home
 from servers import Process, free_port, running, wait_for
 
 PROGRAM = Path(__file__).parent / "cluster_program.py"

@@ -17,16 +17,17 @@ import pytest
 from gateways import ANSWERS, MUTE, REFUSES, SILENT, Network, network
 from sensorgrid.links.wire import fingerprint
 from sensorgrid.model.grid import Grid
-from sensorgrid.pipeline import courier as courier_module
-from sensorgrid.pipeline import jobs, stages
-from sensorgrid.pipeline.courier import Courier
-from sensorgrid.pipeline.gateway import Directory, Entrance, Exchange, Gateways, GatewaySink
+from sensorgrid.pipeline import jobs
+from sensorgrid.pipeline.delivery import courier as courier_module
+from sensorgrid.pipeline.delivery.courier import Courier
+from sensorgrid.pipeline.delivery.gateway import Directory, Entrance, Exchange, Gateways, GatewaySink
+from sensorgrid.pipeline.delivery.waiting import Counts, Name, Waiting
 from sensorgrid.pipeline.gridding.book import Timing
 from sensorgrid.pipeline.gridding.measurements import empty
-from sensorgrid.pipeline.lake import Lake
+from sensorgrid.pipeline.lake.folder import Lake
+from sensorgrid.pipeline.lake.tiles import Block, Identity, table_of
 from sensorgrid.pipeline.settings import PipelineSettings, SinkSettings
-from sensorgrid.pipeline.tiles import Block, Identity, table_of
-from sensorgrid.pipeline.waiting import Counts, Name, Waiting
+from sensorgrid.pipeline.spark import stages
 from servers import wait_for
 
 GRID = Grid(shape=(32, 16), tick=5.0, resolution_bits=1, region_digits=2, attributes=("air_temperature",))

@@ -17,9 +17,9 @@ from gateways import ANSWERS, REFUSES, SILENT, Network, network
 from lakes import check_grids, check_ledgers
 from sensorgrid.cli.pipeline_views import gateway_facts
 from sensorgrid.pipeline import jobs
-from sensorgrid.pipeline.lake import STREAM, Lake
+from sensorgrid.pipeline.delivery.waiting import Waiting
+from sensorgrid.pipeline.lake.folder import STREAM, Lake
 from sensorgrid.pipeline.settings import PipelineSettings, read_settings
-from sensorgrid.pipeline.waiting import Waiting
 from servers import wait_for
 
 ENDLESS = 1_000_000

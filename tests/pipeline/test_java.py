@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from sensorgrid.pipeline.java import JavaError, java_home
+from sensorgrid.pipeline.spark.java import JavaError, java_home
 
 TOOLS = (
     "sh",
@@ -95,7 +95,7 @@ def test_spark_starts_and_runs_python_where_java_is_hidden(tmp_path: Path) -> No
     program.write_text(
         "from pathlib import Path\n"
         "from pyspark.sql import functions as F\n"
-        "from sensorgrid.pipeline.session import start_session\n"
+        "from sensorgrid.pipeline.spark.session import start_session\n"
         f"s = start_session('local[1]', log=Path({str(tmp_path / 'log')!r}), driver_memory='512m')\n"
         "print(s.range(5).mapInArrow(lambda batches: batches, 'id bigint').agg(F.sum('id')).first()[0])\n"
         "print(s.sparkContext._jvm.System.getProperty('java.home'))\n"

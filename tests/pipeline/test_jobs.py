@@ -16,14 +16,14 @@ import pytest
 from pyspark.sql import SparkSession
 
 from sensorgrid.pipeline import jobs
-from sensorgrid.pipeline.lake import Lake
-from sensorgrid.pipeline.packing import LETTER, LETTERS, to_bytes
+from sensorgrid.pipeline.delivery.waiting import Waiting
+from sensorgrid.pipeline.lake.folder import Lake
+from sensorgrid.pipeline.lake.tiles import Identity
 from sensorgrid.pipeline.plan import PlanError
 from sensorgrid.pipeline.settings import PipelineSettings, settings_of
 from sensorgrid.pipeline.sources.synthetic_earth import Earth
-from sensorgrid.pipeline.stages import OUT, write_task
-from sensorgrid.pipeline.tiles import Identity
-from sensorgrid.pipeline.waiting import Waiting
+from sensorgrid.pipeline.spark.packing import LETTER, LETTERS, to_bytes
+from sensorgrid.pipeline.spark.stages import OUT, write_task
 
 START_S = 1_700_000_100 // 300 * 300
 TICKS = 6

@@ -12,11 +12,11 @@ import pytest
 from pyspark.sql import SparkSession
 
 from sensorgrid.model.grid import Grid
+from sensorgrid.pipeline.delivery.publish import LoopbackSink
 from sensorgrid.pipeline.gridding.measurements import Measurements, empty
-from sensorgrid.pipeline.lake import Lake, LakeError
-from sensorgrid.pipeline.ledger import Ledger
-from sensorgrid.pipeline.publish import LoopbackSink
-from sensorgrid.pipeline.tiles import Block, Identity, table_of
+from sensorgrid.pipeline.lake.folder import Lake, LakeError
+from sensorgrid.pipeline.lake.ledger import Ledger
+from sensorgrid.pipeline.lake.tiles import Block, Identity, table_of
 
 GRID = Grid(shape=(8, 8), tick=3600, resolution_bits=1, region_digits=2, attributes=("air_temperature",))
 DAY = 24

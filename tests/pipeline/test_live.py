@@ -11,9 +11,9 @@ import paho.mqtt.client as mqtt
 from pyspark.sql import SparkSession
 
 from sensorgrid.pipeline import jobs
-from sensorgrid.pipeline.lake import Lake
-from sensorgrid.pipeline.receiving import landing_daemons
+from sensorgrid.pipeline.lake.folder import Lake
 from sensorgrid.pipeline.settings import PipelineSettings, settings_of
+from sensorgrid.pipeline.sources.receiving import landing_daemons
 from servers import free_port, mosquitto, nats_server, needs_mosquitto, needs_nats
 
 pytestmark = [needs_mosquitto, needs_nats]

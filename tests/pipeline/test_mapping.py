@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from sensorgrid.model.errors import SensorGridError
-from sensorgrid.pipeline.attributes import KNOWN
+from sensorgrid.pipeline.ingest.attributes import KNOWN
 from sensorgrid.pipeline.sources.declaration import SHIPPED, path_of
 from sensorgrid.pipeline.sources.mapping import MappingError, mapping_of, read_mapping
 from sensorgrid.pipeline.sources.stations import stations_of

@@ -11,8 +11,8 @@ from sensorgrid.pipeline.gridding.calibration import prior
 from sensorgrid.pipeline.gridding.groups import group_named
 from sensorgrid.pipeline.gridding.measurements import Measurements
 from sensorgrid.pipeline.gridding.tile import Recipe
-from sensorgrid.pipeline.lake import Lake
-from sensorgrid.pipeline.packing import SENSOR
+from sensorgrid.pipeline.lake.folder import Lake
+from sensorgrid.pipeline.lake.tiles import Block, Identity, table_of
 from sensorgrid.pipeline.plan import PlanError, RecipeEntry, plan_from_json
 from sensorgrid.pipeline.planning import (
     TICKS,
@@ -23,7 +23,7 @@ from sensorgrid.pipeline.planning import (
     refreshed,
 )
 from sensorgrid.pipeline.settings import GriddingSettings
-from sensorgrid.pipeline.tiles import Block, Identity, table_of
+from sensorgrid.pipeline.spark.packing import SENSOR
 
 GRID = Grid(shape=(64, 32), tick=600, resolution_bits=1, region_digits=2, attributes=("air_temperature",))
 TEMPERATURE = group_named("air_temperature")

@@ -11,8 +11,8 @@ from pyspark.sql import functions as F
 
 from sensorgrid.model.errors import GridError
 from sensorgrid.model.grid import Grid
-from sensorgrid.pipeline.attributes import KNOWN
-from sensorgrid.pipeline.quality import Limits, LimitsError, flag
+from sensorgrid.pipeline.ingest.attributes import KNOWN
+from sensorgrid.pipeline.ingest.quality import Limits, LimitsError, flag
 from sensorgrid.pipeline.schema import FLAGGED, MEASUREMENT
 
 NOW = datetime(2024, 5, 1, 12, tzinfo=UTC)

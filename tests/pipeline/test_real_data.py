@@ -12,10 +12,10 @@ from pyspark.sql import functions as F
 
 from sensorgrid.model.grid import Grid
 from sensorgrid.pipeline import jobs
-from sensorgrid.pipeline.attributes import KNOWN
-from sensorgrid.pipeline.ingest import canonical
-from sensorgrid.pipeline.lake import Lake
-from sensorgrid.pipeline.quality import flag
+from sensorgrid.pipeline.ingest.attributes import KNOWN
+from sensorgrid.pipeline.ingest.parsing import canonical
+from sensorgrid.pipeline.ingest.quality import flag
+from sensorgrid.pipeline.lake.folder import Lake
 from sensorgrid.pipeline.settings import settings_of
 from sensorgrid.pipeline.sources.files import read_files
 from sensorgrid.pipeline.sources.mapping import read_mapping

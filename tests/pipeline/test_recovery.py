@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from lakes import check_grids, check_ledgers
-from sensorgrid.pipeline.publish import LoopbackSink
+from sensorgrid.pipeline.delivery.publish import LoopbackSink
 from sensorgrid.pipeline.settings import read_settings
 from servers import still_runs, wait_for
 

@@ -13,8 +13,8 @@ from pyspark.sql import SparkSession
 
 from gateways import ANSWERS, REFUSES, SILENT, Network, network
 from sensorgrid.model.grid import Grid
-from sensorgrid.pipeline import sink as sink_module
-from sensorgrid.pipeline.sink import SensorgridSink, SinkError, SinkSettings, hand_over
+from sensorgrid.pipeline.delivery import sink as sink_module
+from sensorgrid.pipeline.delivery.sink import SensorgridSink, SinkError, SinkSettings, hand_over
 from servers import wait_for
 
 GRID = Grid(shape=(32, 16), tick=5.0, resolution_bits=1, region_digits=2, attributes=("air_temperature",))

@@ -18,7 +18,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 
 from sensorgrid.model.errors import UnknownAttributeError
-from sensorgrid.pipeline.attributes import KNOWN
+from sensorgrid.pipeline.ingest.attributes import KNOWN
 from sensorgrid.pipeline.schema import MEASUREMENT, MEASUREMENT_ARROW
 from sensorgrid.pipeline.sources import synthetic_weather as weather
 from sensorgrid.pipeline.sources.synthetic import (

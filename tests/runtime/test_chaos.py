@@ -26,7 +26,7 @@ from sensorgrid.demo.stage import Stage, write_configuration
 from sensorgrid.model.grid import Grid
 from sensorgrid.model.query import Query
 from sensorgrid.model.resolution import count_points
-from sensorgrid.pipeline.lake import Lake
+from sensorgrid.pipeline.lake.folder import Lake
 from sensorgrid.pipeline.settings import read_settings
 from servers import wait_for
 

@@ -30,20 +30,22 @@ from pyspark.sql import DataFrame, SparkSession
 
 from sensorgrid.model.errors import SensorGridError
 from sensorgrid.model.grid import Grid
-from sensorgrid.pipeline import backfill, inlet, jobs
-from sensorgrid.pipeline.attributes import KNOWN
+from sensorgrid.pipeline import jobs
 from sensorgrid.pipeline.gridding.groups import group_named
 from sensorgrid.pipeline.gridding.measurements import Measurements, sensor_number
 from sensorgrid.pipeline.gridding.regions import Regions, halos_of
-from sensorgrid.pipeline.lake import Lake
-from sensorgrid.pipeline.packing import Chunks
+from sensorgrid.pipeline.ingest import inlet
+from sensorgrid.pipeline.ingest.attributes import KNOWN
+from sensorgrid.pipeline.lake.folder import Lake
 from sensorgrid.pipeline.plan import Plan
 from sensorgrid.pipeline.planning import first_plan, for_all_groups
-from sensorgrid.pipeline.replay import CLOCK, open_arriving
 from sensorgrid.pipeline.schema import MEASUREMENT
-from sensorgrid.pipeline.session import start_session
 from sensorgrid.pipeline.settings import PipelineSettings, settings_of
-from sensorgrid.pipeline.stages import write_task
+from sensorgrid.pipeline.spark import backfill
+from sensorgrid.pipeline.spark.packing import Chunks
+from sensorgrid.pipeline.spark.replay import CLOCK, open_arriving
+from sensorgrid.pipeline.spark.session import start_session
+from sensorgrid.pipeline.spark.stages import write_task
 
 Row = dict[str, Any]
 Report = Callable[[str], None]

@@ -59,7 +59,7 @@ def check(path: Path) -> Iterator[Finding]:
 
 
 def _sources(settings: Any) -> Iterator[Finding]:
-    from sensorgrid.pipeline.inlet import check_sources, name_of
+    from sensorgrid.pipeline.ingest.inlet import check_sources, name_of
 
     if not settings.sources:
         yield Finding("warn", "sources", "none", "one [[sources]] or more")
@@ -114,8 +114,8 @@ def _unreachable(host: str, port: int) -> str:
 
 
 def _lake(settings: Any) -> Iterator[Finding]:
-    from sensorgrid.pipeline.lake import Lake
-    from sensorgrid.pipeline.waiting import Waiting
+    from sensorgrid.pipeline.delivery.waiting import Waiting
+    from sensorgrid.pipeline.lake.folder import Lake
 
     lake, grid, subject = Lake(settings.lake), settings.grid.grid(), "lake"
     if "://" not in settings.lake and not Path(settings.lake).exists():
@@ -197,7 +197,7 @@ def _broker(network: Network, number: int, address: Any) -> Finding:
 
 
 def _running(network: Network, number: int, address: Any) -> Finding:
-    from sensorgrid.pipeline.gateway import Entrance, greet
+    from sensorgrid.pipeline.delivery.gateway import Entrance, greet
 
     subject, tls = f"broker {number}", network.options.tls
     entrance = Entrance((address.url,), tls.ca_file if tls else None, PATIENCE_S)

@@ -56,7 +56,7 @@ def _python() -> Finding:
 
 
 def _java() -> Finding:
-    from sensorgrid.pipeline.java import OLDEST, JavaError, java_home
+    from sensorgrid.pipeline.spark.java import OLDEST, JavaError, java_home
 
     expected = f"{OLDEST} or newer"
     try:

@@ -50,7 +50,7 @@ def run_command(
     Example: sensorgrid pipeline run grid.toml
     """
     from sensorgrid.pipeline import jobs
-    from sensorgrid.pipeline.receiving import landing_daemons
+    from sensorgrid.pipeline.sources.receiving import landing_daemons
 
     target, settings = arguments.read_target(json_file), _settings(config, master)
     with _session(settings) as session, landing_daemons(settings, _say), _live() as listen:
@@ -117,8 +117,8 @@ def land_command(config: Config) -> None:
 
     Example: sensorgrid pipeline land grid.toml
     """
-    from sensorgrid.pipeline.receiving import land_all
     from sensorgrid.pipeline.settings import read_settings
+    from sensorgrid.pipeline.sources.receiving import land_all
 
     settings = read_settings(config)
     land_all(settings, _stop_on_signals(), _say)
@@ -130,7 +130,7 @@ def tidy_command(config: Config) -> None:
 
     Example: sensorgrid pipeline tidy grid.toml
     """
-    from sensorgrid.pipeline.housekeeping import tidy
+    from sensorgrid.pipeline.lake.housekeeping import tidy
     from sensorgrid.pipeline.settings import read_settings
 
     for what, number in tidy(read_settings(config)).items():
@@ -145,9 +145,9 @@ def status_command(config: Config, place: LakePath = None, json_file: JsonFile =
     """
     from sensorgrid.cli import pipeline_views
     from sensorgrid.cli.output import write
-    from sensorgrid.pipeline.lake import STREAM, Lake
+    from sensorgrid.pipeline.delivery.waiting import Waiting
+    from sensorgrid.pipeline.lake.folder import STREAM, Lake
     from sensorgrid.pipeline.settings import read_settings
-    from sensorgrid.pipeline.waiting import Waiting
 
     settings = read_settings(config)
     lake = Lake(str(place or settings.lake)).check()
@@ -177,7 +177,7 @@ def map_command(
     Example: sensorgrid pipeline map grid.toml --attribute air_temperature --out map.png
     """
     from sensorgrid.cli import pipeline_map
-    from sensorgrid.pipeline.lake import Lake
+    from sensorgrid.pipeline.lake.folder import Lake
     from sensorgrid.pipeline.settings import read_settings
 
     settings = read_settings(config)
@@ -187,7 +187,7 @@ def map_command(
 
 
 def _settings(config: Path, master: str | None) -> Any:
-    from sensorgrid.pipeline.inlet import check_sources
+    from sensorgrid.pipeline.ingest.inlet import check_sources
     from sensorgrid.pipeline.settings import read_settings
 
     settings = read_settings(config)
@@ -204,7 +204,7 @@ def _moment(name: str, text: str | None) -> datetime | None:
 @contextmanager
 def _session(settings: Any) -> Iterator[Any]:
     """A Spark session for the time of a job; what Spark itself says goes to a file beside the lake."""
-    from sensorgrid.pipeline.session import start_session
+    from sensorgrid.pipeline.spark.session import start_session
 
     spark = settings.spark
     log = Path(f"{settings.lake.rstrip('/')}.spark.log") if "://" not in settings.lake else None

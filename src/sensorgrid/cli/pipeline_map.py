@@ -8,8 +8,8 @@ import numpy.typing as npt
 
 from sensorgrid.model.errors import SensorGridError
 from sensorgrid.model.grid import Grid
-from sensorgrid.pipeline.attributes import KNOWN
-from sensorgrid.pipeline.lake import Lake
+from sensorgrid.pipeline.ingest.attributes import KNOWN
+from sensorgrid.pipeline.lake.folder import Lake
 
 
 class MapError(SensorGridError, ValueError):

@@ -8,10 +8,10 @@ from rich.console import Console
 from rich.table import Table
 
 from sensorgrid.model.grid import Grid
+from sensorgrid.pipeline.delivery.waiting import Counts, Waiting
 from sensorgrid.pipeline.jobs import Report
-from sensorgrid.pipeline.lake import Lake
-from sensorgrid.pipeline.ledger import Ledger
-from sensorgrid.pipeline.waiting import Counts, Waiting
+from sensorgrid.pipeline.lake.folder import Lake
+from sensorgrid.pipeline.lake.ledger import Ledger
 
 REASONS = 12
 """so many kinds of refusal are listed"""

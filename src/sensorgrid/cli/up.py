@@ -44,7 +44,7 @@ def up(
     Example: sensorgrid up grid.toml
     """
     from sensorgrid.configuration.network import read_network
-    from sensorgrid.pipeline.inlet import check_sources
+    from sensorgrid.pipeline.ingest.inlet import check_sources
     from sensorgrid.pipeline.settings import read_settings
     from sensorgrid.runtime.supervisor import Part, Supervisor
 

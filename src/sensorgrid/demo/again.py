@@ -17,12 +17,13 @@ import pyarrow.compute as pc
 from pyspark.sql import DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
 
-from sensorgrid.pipeline import inlet, jobs
-from sensorgrid.pipeline.backfill import Span
-from sensorgrid.pipeline.lake import Lake
-from sensorgrid.pipeline.publish import NoSink
-from sensorgrid.pipeline.session import start_session
+from sensorgrid.pipeline import jobs
+from sensorgrid.pipeline.delivery.publish import NoSink
+from sensorgrid.pipeline.ingest import inlet
+from sensorgrid.pipeline.lake.folder import Lake
 from sensorgrid.pipeline.settings import PipelineSettings, SyntheticSource, read_settings
+from sensorgrid.pipeline.spark.backfill import Span
+from sensorgrid.pipeline.spark.session import start_session
 
 _KEY = ("attribute", "longitude", "latitude", "event_time", "value")
 """tells records apart, but for exact repeats, of which any may stand for any other"""

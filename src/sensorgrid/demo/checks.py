@@ -16,7 +16,7 @@ from sensorgrid.model.grid import Grid
 from sensorgrid.model.ids import PeerId
 from sensorgrid.overlay.events import Region
 from sensorgrid.overlay.geography import box_of
-from sensorgrid.pipeline.lake import Lake
+from sensorgrid.pipeline.lake.folder import Lake
 
 TICKS_MIN = 3
 """fewer complete ticks than this prove nothing"""

@@ -20,7 +20,7 @@ from sensorgrid.links import wire
 from sensorgrid.links.observer import Observer
 from sensorgrid.model.errors import SensorGridError
 from sensorgrid.model.ids import PeerId
-from sensorgrid.pipeline.lake import Lake
+from sensorgrid.pipeline.lake.folder import Lake
 from sensorgrid.pipeline.settings import read_settings
 from sensorgrid.runtime.supervisor import Part
 

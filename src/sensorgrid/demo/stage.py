@@ -17,7 +17,7 @@ from sensorgrid.model.grid import Grid
 from sensorgrid.model.ids import PeerId
 from sensorgrid.model.query import Query
 from sensorgrid.pipeline import planning
-from sensorgrid.pipeline.attributes import KNOWN
+from sensorgrid.pipeline.ingest.attributes import KNOWN
 from sensorgrid.pipeline.plan import Plan
 from sensorgrid.pipeline.settings import PipelineSettings
 from sensorgrid.pipeline.sources.synthetic import SyntheticSettings

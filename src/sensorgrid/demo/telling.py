@@ -9,7 +9,7 @@ from sensorgrid.demo.report import BrokerFacts, GuestFacts, Map, Story, utc
 from sensorgrid.demo.show import Show
 from sensorgrid.demo.stage import axes_of
 from sensorgrid.model.ids import PeerId
-from sensorgrid.pipeline.lake import Lake
+from sensorgrid.pipeline.lake.folder import Lake
 from sensorgrid.pipeline.sources.synthetic_weather import PRESSURE, Weather
 
 

@@ -67,7 +67,7 @@ def _play(case: Case) -> Row:
 
 
 def _on_spark(cases: Sequence[Any], master: str) -> Iterator[tuple[Any, Row]]:
-    from sensorgrid.pipeline.session import start_session
+    from sensorgrid.pipeline.spark.session import start_session
 
     kind = type(cases[0])
     session = start_session(master, name="sensorgrid experiment")

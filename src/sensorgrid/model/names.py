@@ -1,6 +1,6 @@
 """What people call the attributes, and their canonical units (CF standard name table).
 
-The pipeline knows more of each (`sensorgrid.pipeline.attributes`); a test holds the units together.
+The pipeline knows more of each (`sensorgrid.pipeline.ingest.attributes`); a test holds the units together.
 """
 
 UNITS: dict[str, str] = {

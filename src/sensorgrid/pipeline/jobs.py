@@ -21,19 +21,21 @@ from pyspark.sql import DataFrame, SparkSession
 
 from sensorgrid.model.errors import SensorGridError
 from sensorgrid.model.grid import Grid
-from sensorgrid.pipeline import backfill as fill
-from sensorgrid.pipeline import inlet, planning, stream
-from sensorgrid.pipeline.courier import Courier
-from sensorgrid.pipeline.gateway import GatewaySink
+from sensorgrid.pipeline import planning
+from sensorgrid.pipeline.delivery.courier import Courier
+from sensorgrid.pipeline.delivery.gateway import GatewaySink
+from sensorgrid.pipeline.delivery.publish import NoSink
+from sensorgrid.pipeline.delivery.waiting import Waiting, committed_batch
 from sensorgrid.pipeline.gridding.groups import groups_of
-from sensorgrid.pipeline.housekeeping import Housekeeping
-from sensorgrid.pipeline.lake import Folder, Lake
-from sensorgrid.pipeline.ledger import Ledger
+from sensorgrid.pipeline.ingest import inlet
+from sensorgrid.pipeline.lake.folder import Folder, Lake
+from sensorgrid.pipeline.lake.housekeeping import Housekeeping
+from sensorgrid.pipeline.lake.ledger import Ledger
 from sensorgrid.pipeline.plan import Plan, PlanError
-from sensorgrid.pipeline.publish import NoSink
 from sensorgrid.pipeline.settings import PipelineSettings
-from sensorgrid.pipeline.stages import Job, known_sensors, sum_up, unheard, write_outputs
-from sensorgrid.pipeline.waiting import Waiting, committed_batch
+from sensorgrid.pipeline.spark import backfill as fill
+from sensorgrid.pipeline.spark import stream
+from sensorgrid.pipeline.spark.stages import Job, known_sensors, sum_up, unheard, write_outputs
 
 CHECKPOINT_FORMAT = 3
 """1: the clock was Spark's `rate` source; 2: the clock came after the other sources"""
@@ -469,7 +471,7 @@ def replay(
 
     The grids go to a lake of their own, beside the configuration's (``lake.replay``), made anew each time.
     """
-    from sensorgrid.pipeline.replay import Replayed
+    from sensorgrid.pipeline.spark.replay import Replayed
 
     settings = replay_settings(settings)
     grid = settings.grid.grid()

@@ -27,7 +27,7 @@ from sensorgrid.pipeline.gridding.measurements import Measurements
 from sensorgrid.pipeline.gridding.neighbours import CANDIDATES
 from sensorgrid.pipeline.gridding.regions import Regions, points_in_metres
 from sensorgrid.pipeline.gridding.tile import Recipe, last_vectors
-from sensorgrid.pipeline.lake import Lake
+from sensorgrid.pipeline.lake.folder import Lake
 from sensorgrid.pipeline.plan import HaloEntry, Plan, RecipeEntry
 from sensorgrid.pipeline.settings import GriddingSettings
 

@@ -24,14 +24,14 @@ from sensorgrid.configuration.base import (
 from sensorgrid.configuration.network import NetworkSettings, build, with_errors
 from sensorgrid.links.wire import fingerprint
 from sensorgrid.model.grid import Grid
-from sensorgrid.pipeline.attributes import KNOWN
-from sensorgrid.pipeline.gateway import Entrance, GatewaySink
+from sensorgrid.pipeline.delivery.gateway import Entrance, GatewaySink
+from sensorgrid.pipeline.delivery.publish import LoopbackSink, NoSink, Sink
 from sensorgrid.pipeline.gridding.book import Timing
 from sensorgrid.pipeline.gridding.groups import groups_of
 from sensorgrid.pipeline.gridding.kernels import DEFAULT, KERNELS
 from sensorgrid.pipeline.gridding.series import SeriesLimits
-from sensorgrid.pipeline.publish import LoopbackSink, NoSink, Sink
-from sensorgrid.pipeline.quality import Limits
+from sensorgrid.pipeline.ingest.attributes import KNOWN
+from sensorgrid.pipeline.ingest.quality import Limits
 
 TRIGGER_MS = (500, 2000)
 """shortest and longest time between micro-batches that is chosen by itself"""

@@ -6,11 +6,11 @@ from dataclasses import asdict, replace
 import numpy as np
 import pytest
 
-from sensorgrid.pipeline.attributes import KNOWN
 from sensorgrid.pipeline.gridding.calibration import fit, prior, smooth
 from sensorgrid.pipeline.gridding.kernels.covariance import correlation
 from sensorgrid.pipeline.gridding.kernels.interface import Observations, Parameters
 from sensorgrid.pipeline.gridding.kernels.kriging import Kriging
+from sensorgrid.pipeline.ingest.attributes import KNOWN
 
 MADE = Parameters(mean=10.0, spread=4.0, length=2e5, noise=0.4, drift=0.0, shape="matern", sill=4.0)
 

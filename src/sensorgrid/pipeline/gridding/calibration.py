@@ -17,12 +17,12 @@ import numpy as np
 import numpy.typing as npt
 from scipy.spatial import cKDTree
 
-from sensorgrid.pipeline.attributes import KNOWN
 from sensorgrid.pipeline.gridding.kernels.covariance import correlation
 from sensorgrid.pipeline.gridding.kernels.interface import Floats, Observations, Parameters
 from sensorgrid.pipeline.gridding.kernels.kriging import corrected, plain, solve
 from sensorgrid.pipeline.gridding.kernels.neighbourhood import separation
 from sensorgrid.pipeline.gridding.neighbours import reject_outliers
+from sensorgrid.pipeline.ingest.attributes import KNOWN
 
 OBSERVATIONS_MIN = 20
 """fewer in a tick say nothing"""

@@ -25,7 +25,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from sensorgrid.model.errors import SensorGridError
-from sensorgrid.pipeline.ingest import parse
+from sensorgrid.pipeline.ingest.parsing import parse
 from sensorgrid.pipeline.schema import (
     LETTER_BYTES_MAX,
     MEASUREMENT,

@@ -16,7 +16,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from sensorgrid.model.errors import SensorGridError
-from sensorgrid.pipeline.ingest import letter
+from sensorgrid.pipeline.ingest.parsing import letter
 from sensorgrid.pipeline.schema import RAW_BYTES_MAX
 
 PACKAGE = f"org.apache.spark:spark-sql-kafka-0-10_2.13:{pyspark.__version__}"

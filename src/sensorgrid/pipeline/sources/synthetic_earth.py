@@ -19,7 +19,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from sensorgrid.model.errors import SensorGridError, UnknownAttributeError
-from sensorgrid.pipeline.attributes import KNOWN
+from sensorgrid.pipeline.ingest.attributes import KNOWN
 from sensorgrid.pipeline.schema import MEASUREMENT_ARROW
 from sensorgrid.pipeline.sources.synthetic_weather import (
     ATTRIBUTES,

@@ -15,8 +15,8 @@ from typing import Any
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from sensorgrid.pipeline.attributes import KNOWN, Attribute
-from sensorgrid.pipeline.fields import (
+from sensorgrid.pipeline.ingest.attributes import KNOWN, Attribute
+from sensorgrid.pipeline.ingest.fields import (
     fields_of,
     is_missing,
     name_of,
@@ -31,10 +31,10 @@ from sensorgrid.pipeline.fields import (
     topic_fault,
     topic_parts,
 )
+from sensorgrid.pipeline.ingest.units import UNITS, canonical_of
 from sensorgrid.pipeline.schema import LETTER_BYTES_MAX, MEASUREMENT
 from sensorgrid.pipeline.sources.declaration import Condition, Long, Mapping, Value
 from sensorgrid.pipeline.sources.stations import Stations, locate
-from sensorgrid.pipeline.units import UNITS, canonical_of
 
 SEPARATOR = "/"
 """Between the columns that make a sensor's name."""

@@ -3,8 +3,8 @@
 Delivery is at least once: a batch that is tried again hands out the same blocks again. A sink keeps each identity
 (attribute, tick, region, revision) once. Sinks are called inside Spark's Python workers, after the lake has the
 blocks, once per task with all blocks of that task; they are pickled on the way, so they open connections late. A
-sink does not wait long: what it could not hand over it gives back, and the courier (`sensorgrid.pipeline.courier`)
-sees to it.
+sink does not wait long: what it could not hand over it gives back, and the courier
+(`sensorgrid.pipeline.delivery.courier`) sees to it.
 """
 
 import os
@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Protocol
 from uuid import uuid4
 
-from sensorgrid.pipeline.tiles import Block, Identity
+from sensorgrid.pipeline.lake.tiles import Block, Identity
 
 
 @dataclass(slots=True)

@@ -8,7 +8,7 @@ lake's tiles have them; further columns are ignored. Register the sink first::
 
 Delivery is at least once, and gateways keep (attribute, tick, region, revision) once. Within a task all gateways are
 served at once; a region's rows should be in one partition, where they are sent in the order of ticks. `sensorgrid
-pipeline` does not come this way: its tasks have the same gateways (`sensorgrid.pipeline.gateway`) and the lake.
+pipeline` does not come this way: its tasks have the same gateways (`delivery.gateway`) and the lake.
 
 Options (texts, as all options of Spark are):
 
@@ -43,9 +43,9 @@ from pyspark.sql.datasource import (
 from pyspark.sql.types import StructType
 
 from sensorgrid.model.errors import SensorGridError
-from sensorgrid.pipeline.gateway import Entrance, Parcel, gateways_at
-from sensorgrid.pipeline.publish import Delivery
-from sensorgrid.pipeline.tiles import Identity
+from sensorgrid.pipeline.delivery.gateway import Entrance, Parcel, gateways_at
+from sensorgrid.pipeline.delivery.publish import Delivery
+from sensorgrid.pipeline.lake.tiles import Identity
 
 FORMAT = "sensorgrid"
 COLUMNS = ("attribute", "tick", "region", "revision", "values", "error")

@@ -28,8 +28,8 @@ from typing import NamedTuple
 import pyarrow.fs as pafs
 
 from sensorgrid.model.errors import SensorGridError
-from sensorgrid.pipeline.lake import STREAM, Folder
-from sensorgrid.pipeline.tiles import Identity
+from sensorgrid.pipeline.lake.folder import STREAM, Folder
+from sensorgrid.pipeline.lake.tiles import Identity
 
 _DONE = "done.json"
 _ASIDE = "unreadable"

@@ -41,9 +41,9 @@ from sensorgrid.links.wire import (
     grid_from,
 )
 from sensorgrid.model.errors import SensorGridError
+from sensorgrid.pipeline.delivery.publish import Delivery
 from sensorgrid.pipeline.gridding.regions import Regions
-from sensorgrid.pipeline.publish import Delivery
-from sensorgrid.pipeline.tiles import Block, Identity
+from sensorgrid.pipeline.lake.tiles import Block, Identity
 
 WINDOW_BYTES = 8 << 20
 """that may be on their way to one gateway without an answer"""
@@ -90,7 +90,7 @@ class Entrance:
 
 @dataclass(frozen=True)
 class GatewaySink:
-    """Hands blocks to the gateways of their regions; see `sensorgrid.pipeline.publish.Sink`."""
+    """Hands blocks to the gateways of their regions; see `sensorgrid.pipeline.delivery.publish.Sink`."""
 
     entrance: Entrance
 

@@ -105,5 +105,7 @@ def _shim(real: Path, cache: Path) -> Path:
     return home
 
 
-if __name__ == "__main__":  # pragma: no cover - for shells: JAVA_HOME=$(python -m sensorgrid.pipeline.java)
+if (
+    __name__ == "__main__"
+):  # pragma: no cover - for shells: JAVA_HOME=$(python -m sensorgrid.pipeline.spark.java)
     sys.stdout.write(f"{java_home()}\n")

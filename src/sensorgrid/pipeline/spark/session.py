@@ -20,7 +20,7 @@ from pyspark.sql import SparkSession
 
 import sensorgrid
 from sensorgrid.model.errors import SensorGridError
-from sensorgrid.pipeline.java import cache_directory, java_home
+from sensorgrid.pipeline.spark.java import cache_directory, java_home
 
 STATE_STORE = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
 ARROW_ROWS = 100_000

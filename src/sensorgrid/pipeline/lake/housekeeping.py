@@ -10,10 +10,10 @@ from pathlib import Path
 
 from sensorgrid.model.errors import SensorGridError
 from sensorgrid.pipeline import planning
-from sensorgrid.pipeline.lake import Lake
+from sensorgrid.pipeline.lake.folder import Lake
 from sensorgrid.pipeline.settings import MqttSource, PipelineSettings
 from sensorgrid.pipeline.sources.landing_files import expire_landing
-from sensorgrid.pipeline.stages import Job
+from sensorgrid.pipeline.spark.stages import Job
 
 
 class Housekeeping:

@@ -10,7 +10,7 @@ Grids that were handed out add up as well, where they go to gateways:
 
     blocks = acknowledged + refused + handed
 
-`handed` ones were given to the courier, whose own counts are in `sensorgrid.pipeline.waiting`.
+`handed` ones were given to the courier, whose own counts are in `sensorgrid.pipeline.delivery.waiting`.
 """
 
 from collections import Counter

@@ -13,8 +13,8 @@ from sensorgrid.model.errors import SensorGridError
 from sensorgrid.model.grid import Grid
 from sensorgrid.pipeline.gridding.groups import groups_of
 from sensorgrid.pipeline.gridding.kernels.interface import Floats
-from sensorgrid.pipeline.ingest import canonical, parse
-from sensorgrid.pipeline.quality import flag
+from sensorgrid.pipeline.ingest.parsing import canonical, parse
+from sensorgrid.pipeline.ingest.quality import flag
 from sensorgrid.pipeline.schema import MEASUREMENT
 from sensorgrid.pipeline.settings import (
     AnySource,

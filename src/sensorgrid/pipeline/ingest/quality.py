@@ -31,8 +31,8 @@ from pyspark.sql import functions as F
 
 from sensorgrid.model.errors import SensorGridError
 from sensorgrid.model.grid import Grid
-from sensorgrid.pipeline.attributes import KNOWN, Attribute
-from sensorgrid.pipeline.ingest import constant
+from sensorgrid.pipeline.ingest.attributes import KNOWN, Attribute
+from sensorgrid.pipeline.ingest.parsing import constant
 from sensorgrid.pipeline.schema import FLAGGED, MEASUREMENT
 
 PASS, NOT_EVALUATED, SUSPECT, FAIL, MISSING = 1, 2, 3, 4, 9

@@ -20,13 +20,13 @@ import numpy.typing as npt
 
 from sensorgrid.model.errors import SensorGridError
 from sensorgrid.model.grid import Grid
-from sensorgrid.pipeline.gateway import Entrance, Exchange, Parcel, again_if_moved
+from sensorgrid.pipeline.delivery.gateway import Entrance, Exchange, Parcel, again_if_moved
+from sensorgrid.pipeline.delivery.publish import Delivery
+from sensorgrid.pipeline.delivery.waiting import Bundle, Name, Waiting, WaitingError
 from sensorgrid.pipeline.gridding.regions import Regions
-from sensorgrid.pipeline.lake import STREAM, Lake
-from sensorgrid.pipeline.publish import Delivery
-from sensorgrid.pipeline.stages import refusal_letters
-from sensorgrid.pipeline.tiles import Identity
-from sensorgrid.pipeline.waiting import Bundle, Name, Waiting, WaitingError
+from sensorgrid.pipeline.lake.folder import STREAM, Lake
+from sensorgrid.pipeline.lake.tiles import Identity
+from sensorgrid.pipeline.spark.stages import refusal_letters
 
 LOOK_S = 0.2
 """between two looks for new work"""

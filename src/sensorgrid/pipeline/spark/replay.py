@@ -18,8 +18,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from sensorgrid.model.grid import Grid
-from sensorgrid.pipeline import inlet
 from sensorgrid.pipeline.gridding.book import Timing
+from sensorgrid.pipeline.ingest import inlet
 from sensorgrid.pipeline.schema import MEASUREMENT, MEASUREMENT_ARROW
 from sensorgrid.pipeline.settings import PipelineSettings
 

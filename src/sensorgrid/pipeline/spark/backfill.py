@@ -20,10 +20,10 @@ from sensorgrid.pipeline.gridding.groups import groups_of
 from sensorgrid.pipeline.gridding.measurements import Measurements, decode, deduplicate
 from sensorgrid.pipeline.gridding.regions import Regions
 from sensorgrid.pipeline.gridding.series import Past
-from sensorgrid.pipeline.ledger import Ledger
-from sensorgrid.pipeline.packing import ASIDE, CLOCK, LEDGER, ROWS, Chunks
+from sensorgrid.pipeline.lake.ledger import Ledger
 from sensorgrid.pipeline.plan import Plan
-from sensorgrid.pipeline.stages import BLOCK, OUT, OUT_DDL, Job, outputs_of, pack
+from sensorgrid.pipeline.spark.packing import ASIDE, CLOCK, LEDGER, ROWS, Chunks
+from sensorgrid.pipeline.spark.stages import BLOCK, OUT, OUT_DDL, Job, outputs_of, pack
 
 CHUNK_TICKS = 24
 """ticks of a chunk, if the context is not longer"""

@@ -36,9 +36,9 @@ import pyarrow.parquet as pq
 
 from sensorgrid.model.errors import SensorGridError
 from sensorgrid.model.grid import Grid
-from sensorgrid.pipeline.ledger import Ledger
+from sensorgrid.pipeline.lake.ledger import Ledger
+from sensorgrid.pipeline.lake.tiles import Identity
 from sensorgrid.pipeline.plan import Plan, plan_from_json
-from sensorgrid.pipeline.tiles import Identity
 
 FORMAT = 1
 STREAM = "stream"
@@ -481,8 +481,8 @@ def _written_by(path: str) -> tuple[str, int] | None:
 
 
 def _empty(kind: str) -> list[tuple[str, pa.DataType]]:
-    from sensorgrid.pipeline.packing import LETTER, SENSOR
-    from sensorgrid.pipeline.tiles import TILE
+    from sensorgrid.pipeline.lake.tiles import TILE
+    from sensorgrid.pipeline.spark.packing import LETTER, SENSOR
 
     schema = {"tiles": TILE, "letters": LETTER, "sensors": SENSOR}[kind]
     return [(f.name, f.type) for f in schema]

@@ -19,14 +19,19 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from sensorgrid.model.grid import Grid
+from sensorgrid.pipeline.delivery.publish import Delivery, Sink
+from sensorgrid.pipeline.delivery.waiting import Waiting
 from sensorgrid.pipeline.gridding.book import Domain, Issue, Timing
 from sensorgrid.pipeline.gridding.groups import Group, group_named
 from sensorgrid.pipeline.gridding.measurements import Measurements
 from sensorgrid.pipeline.gridding.regions import Regions
 from sensorgrid.pipeline.gridding.series import TESTS, SeriesLimits
-from sensorgrid.pipeline.lake import Lake, LakeError
-from sensorgrid.pipeline.ledger import Ledger
-from sensorgrid.pipeline.packing import (
+from sensorgrid.pipeline.lake.folder import Lake, LakeError
+from sensorgrid.pipeline.lake.ledger import Ledger
+from sensorgrid.pipeline.lake.tiles import Block, Identity, blocks_of, table_of
+from sensorgrid.pipeline.plan import Plan
+from sensorgrid.pipeline.schema import FLAGGED
+from sensorgrid.pipeline.spark.packing import (
     LEDGER,
     LETTER,
     LETTERS,
@@ -37,11 +42,6 @@ from sensorgrid.pipeline.packing import (
     pack_batches,
     to_bytes,
 )
-from sensorgrid.pipeline.plan import Plan
-from sensorgrid.pipeline.publish import Delivery, Sink
-from sensorgrid.pipeline.schema import FLAGGED
-from sensorgrid.pipeline.tiles import Block, Identity, blocks_of, table_of
-from sensorgrid.pipeline.waiting import Waiting
 
 BLOCK = "block"
 WAITING = "waiting"

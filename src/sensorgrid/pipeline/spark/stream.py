@@ -23,10 +23,10 @@ from sensorgrid.pipeline.gridding.book import Book, State
 from sensorgrid.pipeline.gridding.groups import groups_of
 from sensorgrid.pipeline.gridding.measurements import decode
 from sensorgrid.pipeline.gridding.regions import Regions
-from sensorgrid.pipeline.ledger import Ledger
-from sensorgrid.pipeline.packing import ASIDE, CLOCK, FRESH, LEDGER, LETTERS, ROWS
+from sensorgrid.pipeline.lake.ledger import Ledger
 from sensorgrid.pipeline.sources import clock
-from sensorgrid.pipeline.stages import (
+from sensorgrid.pipeline.spark.packing import ASIDE, CLOCK, FRESH, LEDGER, LETTERS, ROWS
+from sensorgrid.pipeline.spark.stages import (
     BLOCK,
     OUT_DDL,
     Job,

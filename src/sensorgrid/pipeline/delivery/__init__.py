@@ -1,0 +1,1 @@
+"""From published grids to the brokers: gateways, what they have missed, and the sink for other Spark jobs."""
