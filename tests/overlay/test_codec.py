@@ -5,7 +5,7 @@ import struct
 import msgspec
 import numpy as np
 import pytest
-from hypothesis import example, find, given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 import sayings
@@ -74,11 +74,7 @@ def test_values_come_out_bit_by_bit(message: Feed) -> None:
 @pytest.mark.parametrize("name", messages.known)
 def test_a_message_is_told_by_the_name_of_its_class(name: str) -> None:
     """What is on the wire; a class that is renamed is another message to older brokers."""
-    kind = messages.known[name]
-    message = Feed(1, 1, 1, 0, None) if kind is Feed else find(sayings.of_kind(kind), lambda _: True)
-
-    assert msgspec.msgpack.decode(encode(message)[5:])[0] == name
-    assert messages.known[name].__name__ == name
+    assert messages.known[name].__struct_config__.tag == messages.known[name].__name__ == name
 
 
 @pytest.mark.parametrize(
