@@ -9,7 +9,7 @@ from collections import deque
 from collections.abc import Hashable
 from dataclasses import dataclass, field
 from random import Random
-from typing import Generic, TypeVar
+from typing import TypeVar
 
 from sensorgrid.index.layout import layout_of
 from sensorgrid.model.grid import Grid
@@ -25,44 +25,33 @@ Item = TypeVar("Item")
 Note = TypeVar("Note", bound=Hashable)
 
 
-class Inbox(Generic[Item]):
+class Inbox(deque[Item]):
     """Work for one mechanism, which takes it out in the order in which others put it in."""
-
-    def __init__(self) -> None:
-        self._items: deque[Item] = deque()
-
-    def __len__(self) -> int:
-        return len(self._items)
 
     def put(self, item: Item) -> None:
         """Leave some."""
-        self._items.append(item)
+        self.append(item)
 
     def take(self) -> Item:
         """The oldest; the reader's."""
-        return self._items.popleft()
+        return self.popleft()
 
 
-class Notebook(Generic[Note]):
+class Notebook(dict[Note, None]):
     """What has changed, each thing noted once, in the order in which it first did, for one mechanism to look at."""
-
-    def __init__(self) -> None:
-        self._notes: dict[Note, None] = {}
-
-    def __len__(self) -> int:
-        return len(self._notes)
 
     def note(self, note: Note) -> None:
         """Something has changed."""
-        self._notes[note] = None
+        self[note] = None
 
     def strike(self, note: Note) -> None:
         """It is there no longer."""
-        self._notes.pop(note, None)
+        self.pop(note, None)
 
     def take(self) -> dict[Note, None]:
         """All notes; the reader's."""
-        notes, self._notes = self._notes, {}
+        notes = dict(self)
+        self.clear()
         return notes
 
 
