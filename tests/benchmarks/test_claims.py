@@ -523,12 +523,46 @@ def test_the_digest_is_of_what_can_change_a_figure(tmp_path: Path) -> None:
     for name in ("index/a.py", "claims/timed.py", "benchmarks/peer.c"):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text("one")
-    before = running._digest(tmp_path)
+    before = running._files(tmp_path)
 
     (tmp_path / "claims/timed.py").write_text("two")
-    assert running._digest(tmp_path) == before
+    assert running._files(tmp_path) == before
     (tmp_path / "benchmarks/peer.c").write_text("two")
-    assert running._digest(tmp_path) != before
+    assert running._joined(running._files(tmp_path)) != running._joined(before)
+
+
+def test_an_experiment_is_run_again_only_if_code_that_it_is_made_of_has_changed() -> None:
+    command = catalogue.chosen("multires")[0]
+    files = {
+        "overlay/broker.py": "1",
+        "overlay_not/x.py": "1",
+        "pipeline/jobs.py": "1",
+        "cli/experiment.py": "1",
+    }
+
+    def digest(**other: str) -> str:
+        code = replace(CODE, files=tuple((files | other).items()))
+        return code.digest_for(command)
+
+    assert digest() == digest(**{"pipeline/jobs.py": "2"}) == digest(**{"overlay_not/x.py": "2"})
+    assert len({digest(), digest(**{"overlay/broker.py": "2"}), digest(**{"cli/experiment.py": "2"})}) == 3
+    assert replace(CODE, files=()).digest_for(catalogue.chosen("demo")[0]) == CODE.digest
+
+
+def test_an_experiment_is_made_of_the_rooms_that_it_declares() -> None:
+    modules = ("multires", "moving", "relays", "faults")
+    program = (
+        f"import sys, importlib\nfor m in {modules}: importlib.import_module('sensorgrid.experiments.' + m)\n"
+        "print(*(m.removeprefix('sensorgrid.') for m in sys.modules if m.startswith('sensorgrid.')))"
+    )
+
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=120)
+
+    assert done.returncode == 0, done.stderr
+    ends_processes = {"runtime", "runtime.supervisor"}
+    loaded = {m for m in done.stdout.split() if m not in ends_processes}
+    assert "experiments.multires" in loaded
+    assert not {m for m in loaded if not (m.replace(".", "/") + "/").startswith(simulated.ROOMS)}
 
 
 # the page

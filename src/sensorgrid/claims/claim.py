@@ -107,6 +107,8 @@ class Command:
     """arguments that are paths, given the folder of the run"""
     shows: str = ""
     """what people read in place of the paths"""
+    rooms: tuple[str, ...] = ()
+    """folders and files of the package that can make a difference to its figures; none: all of them"""
 
     def arguments(self, quick: bool) -> tuple[str, ...] | None:
         """What follows `sensorgrid`, or None if there is nothing to run."""

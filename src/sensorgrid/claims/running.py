@@ -12,7 +12,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
@@ -46,6 +46,16 @@ class Code:
     digest: str
     """of all files that can make a difference to a figure"""
     version: str = sensorgrid.__version__
+    files: tuple[tuple[str, str], ...] = ()
+    """each of them, with its own digest"""
+
+    def digest_for(self, command: Command) -> str:
+        """Of the files that can make a difference to the figures of a command."""
+        return (
+            _joined([f for f in self.files if f[0].startswith(command.rooms)])
+            if command.rooms
+            else self.digest
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +92,8 @@ def run(command: Command, quick: bool, folder: Path, code: Code, say: Say = lamb
 def _run(
     command: Command, arguments: tuple[str, ...], quick: bool, place: Path, code: Code, say: Say
 ) -> Outcome:
-    known = kept(place, arguments, code)
+    digest = code.digest_for(command)
+    known = kept(place, arguments, digest, code.version)
     if known is not None:
         return Outcome(command, known["result"], known["seconds"], known["date"], known["fault"], kept=True)
     if reason := command.lacks():
@@ -105,7 +116,7 @@ def _run(
         "command": list(arguments),
         "quick": quick,
         "commit": code.commit,
-        "digest": code.digest,
+        "digest": digest,
         "version": code.version,
         "date": date,
         "machine": machine_here(),
@@ -126,11 +137,11 @@ def machine_here() -> dict[str, Any]:
     return machine("numpy", "numba", "pyspark")
 
 
-def kept(place: Path, arguments: Sequence[str], code: Code) -> dict[str, Any] | None:
+def kept(place: Path, arguments: Sequence[str], digest: str, version: str) -> dict[str, Any] | None:
     """What an earlier run wrote, if it is of this code, these arguments and this machine, and ended well."""
     try:
         found = json.loads(place.read_text())
-        asked = {"command": list(arguments), "digest": code.digest, "version": code.version, "fault": ""}
+        asked = {"command": list(arguments), "digest": digest, "version": version, "fault": ""}
         fits = all(found[name] == value for name, value in asked.items()) and _is_here(found["machine"])
         whole = isinstance(found["result"], dict) and isinstance(found["date"], str) and found["seconds"] >= 0
         return found if fits and whole else None
@@ -244,7 +255,8 @@ def last_line(log: Path) -> str:
 
 def code_here() -> Code:
     """The code that runs: its commit where there is a checkout, and a digest of its files."""
-    return Code(_commit(PACKAGE), _digest(PACKAGE))
+    files = _files(PACKAGE)
+    return Code(_commit(PACKAGE), _joined(files), files=files)
 
 
 def _commit(package: Path) -> str:
@@ -265,10 +277,15 @@ def _git(root: Path, *arguments: str) -> str:
     ).stdout
 
 
-def _digest(package: Path) -> str:
-    found = hashlib.sha256()
+def _files(package: Path) -> tuple[tuple[str, str], ...]:
+    """The files that can make a difference to a figure, by name, with their digests."""
+    found = []
     for path in sorted(package.rglob("*")):
         name = path.relative_to(package).as_posix()
         if path.is_file() and "__pycache__" not in path.parts and not name.startswith(_UNMEASURED):
-            found.update(name.encode() + b"\0" + path.read_bytes() + b"\0")
-    return found.hexdigest()[:16]
+            found.append((name, hashlib.sha256(path.read_bytes()).hexdigest()))
+    return tuple(found)
+
+
+def _joined(files: Iterable[tuple[str, str]]) -> str:
+    return hashlib.sha256("\n".join(f"{name} {digest}" for name, digest in files).encode()).hexdigest()[:16]

@@ -1,6 +1,7 @@
 """Claims about simulations: load, replication, relays, faults. The same seeds give the same figures on any machine."""
 
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from statistics import mean, median
 
 from sensorgrid.benchmarks.truth import data_folder
@@ -526,4 +527,9 @@ RELAYED = Command(
     full=("--seeds", "1-300"),
 )
 
-SIMULATED = (MULTIRES, DEPTHS, MOVING, RELAYS, NO_HOPS, *NETWORKS, FAULTS, RELAYED)
+ROOMS = ("experiments/", "simulator/", "overlay/", "index/", "model/", "cli/experiment.py")
+"""what an experiment is made of: figures stay when only the pipeline or the sockets have changed"""
+SIMULATED = tuple(
+    replace(command, rooms=ROOMS)
+    for command in (MULTIRES, DEPTHS, MOVING, RELAYS, NO_HOPS, *NETWORKS, FAULTS, RELAYED)
+)
