@@ -38,13 +38,25 @@ def test_half_a_tick_later_comes_the_beat_that_revises(monkeypatch: pytest.Monke
 def test_after_an_outage_two_beats_say_it_all(monkeypatch: pytest.MonkeyPatch) -> None:
     start = reader_at(monkeypatch, 0).initialOffset()
 
-    rows, end = reader_at(monkeypatch, 10_000 * TICK_US + SETTLE_US).read(start)
+    rows, end = reader_at(monkeypatch, 200 * TICK_US + SETTLE_US).read(start)
 
     assert list(rows) == [
-        (9_999 * TICK_US + SETTLE_US + TICK_US // 2, False),
-        (10_000 * TICK_US + SETTLE_US, True),
+        (199 * TICK_US + SETTLE_US + TICK_US // 2, False),
+        (200 * TICK_US + SETTLE_US, True),
     ]
-    assert end == {"beat": 20_000}
+    assert end == {"beat": 400}
+
+
+def test_after_a_long_outage_the_clock_catches_up_in_bounded_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    offset = reader_at(monkeypatch, 0).initialOffset()
+    late, steps = reader_at(monkeypatch, 10_000 * TICK_US + SETTLE_US), 0
+
+    while (end := late.read(offset)[1]) != offset:
+        assert 0 < end["beat"] - offset["beat"] <= 2 * clock.CATCH_UP_TICKS
+        offset, steps = end, steps + 1
+
+    assert offset == {"beat": 20_000}
+    assert steps == -(-20_001 // (2 * clock.CATCH_UP_TICKS))
 
 
 def test_a_clock_that_is_set_back_stands_still(monkeypatch: pytest.MonkeyPatch) -> None:

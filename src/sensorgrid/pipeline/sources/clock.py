@@ -1,8 +1,9 @@
 """The wall clock as a Spark source: a row whenever a tick falls due, and one half a tick later.
 
 The first of the two publishes the tick; the second re-issues what late measurements have changed, when nobody waits
-for a new tick. Offsets count half ticks, so a batch that is tried again sees the same times, and a catch-up after an
-outage is one step. Rows carry the moment at which they were due, not the one at which Spark looked.
+for a new tick. Offsets count half ticks, so a batch that is tried again sees the same times. After an outage the clock
+catches up in steps of some hundred ticks, so that no micro-batch has to hold the grids of a whole day. Rows carry the
+moment at which they were due, not the one at which Spark looked.
 
 Spark's own `rate` source tells the time in whole seconds, a second late, and gives up if the clock is set back; here
 the time then stands still until it is reached again.
@@ -19,6 +20,8 @@ from pyspark.sql.types import BooleanType, LongType, StructField, StructType
 FORMAT = "sensorgrid_clock"
 SCHEMA = StructType([StructField("now", LongType()), StructField("fresh", BooleanType())])
 """microseconds since 1970; whether only new ticks are due"""
+CATCH_UP_TICKS = 256
+"""ticks that fall due in one micro-batch at most: it holds all grids that a region publishes in it"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +75,8 @@ class ClockReader(SimpleDataSourceStreamReader):
 
     def read(self, start: dict[str, int]) -> tuple[Iterator[Any], dict[str, int]]:
         """What has fallen due since."""
-        end = max(start["beat"], self._beats.number(_now_us()))
+        newest = min(self._beats.number(_now_us()), start["beat"] + 2 * CATCH_UP_TICKS)
+        end = max(start["beat"], newest)
         return iter(self._beats.rows(start["beat"], end)), {"beat": end}
 
     def readBetweenOffsets(self, start: dict[str, int], end: dict[str, int]) -> Iterator[Any]:  # noqa: N802

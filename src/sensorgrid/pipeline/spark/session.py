@@ -31,6 +31,11 @@ _DEFAULTS = {
     "spark.sql.streaming.stateStore.providerClass": STATE_STORE,
     # Changelogs instead of whole snapshots at each commit: small micro-batches end much sooner.
     "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
+    # The other manager, Spark's default for folders, starts three or four processes (readlink, chmod) for each small
+    # file of the checkpoint, because Hadoop's native library is not part of pyspark. Both rename into place.
+    "spark.sql.streaming.checkpointFileManagerClass": (
+        "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
+    ),
     "spark.sql.execution.arrow.pyspark.enabled": "true",
     "spark.sql.execution.arrow.maxRecordsPerBatch": str(ARROW_ROWS),
     "spark.sql.execution.pythonUDF.arrow.enabled": "true",

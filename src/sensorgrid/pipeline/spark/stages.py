@@ -42,6 +42,7 @@ from sensorgrid.pipeline.spark.packing import (
     pack_batches,
     to_bytes,
 )
+from sensorgrid.pipeline.spark.workers import freeze_once
 
 BLOCK = "block"
 WAITING = "waiting"
@@ -86,7 +87,8 @@ def pack(flagged: DataFrame, job: Job, chunks: Chunks | None = None) -> DataFram
     """FLAGGED rows to packs, one row per group and region (and chunk) in each partition."""
 
     def work(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        return pack_batches(batches, job.plan(), chunks)
+        yield from pack_batches(batches, job.plan(), chunks)
+        freeze_once()
 
     return _slim(flagged).mapInArrow(work, PACK_DDL)
 
@@ -174,7 +176,8 @@ def write_outputs(outputs: DataFrame, job: Job, batch: int) -> list[tuple[str, b
 
     def work(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         context = TaskContext.get()
-        return write_task(batches, job, batch, context.partitionId() if context else 0)
+        yield from write_task(batches, job, batch, context.partitionId() if context else 0)
+        freeze_once()
 
     found = outputs.mapInArrow(work, OUT_DDL).toArrow()
     return list(zip(found["kind"].to_pylist(), found["payload"].to_pylist(), strict=True))

@@ -13,8 +13,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
-import pandas as pd
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle
 from pyspark.sql.types import BinaryType, LongType, StructField, StructType
@@ -39,6 +38,7 @@ from sensorgrid.pipeline.spark.stages import (
     unheard,
     write_outputs,
 )
+from sensorgrid.pipeline.spark.workers import freeze_once
 
 _BYTES = StructType([StructField("data", BinaryType())])
 _TICK = StructType([StructField("tick", LongType())])
@@ -100,24 +100,25 @@ class GridProcessor(StatefulProcessor):
     def handleInputRows(  # noqa: N802
         self,
         key: Any,
-        rows: Iterator[pd.DataFrame],
+        rows: Iterator[Row],
         timerValues: Any,  # noqa: N803
-    ) -> Iterator[pd.DataFrame]:
+    ) -> Iterator[Row]:
         """Called once per key that has input in this micro-batch."""
         group, region = str(key[0]), int(key[1])
         if group == ASIDE:
-            for frame in rows:
-                yield frame[["kind", "payload"]]
+            for row in rows:
+                yield Row(kind=row.kind, payload=row.payload)
             return
         now_us, fresh, parts = None, True, []
-        for frame in rows:
-            for kind, chunk, payload in zip(frame["kind"], frame["chunk"], frame["payload"], strict=True):
-                if kind == ROWS:
-                    parts.append(decode(payload))
-                elif kind in (CLOCK, FRESH):
-                    now_us = max(int(chunk), now_us or 0)
-                    fresh = fresh and kind == FRESH
-        yield from _frames(self._turn(group, region, parts, now_us, fresh))
+        for row in rows:
+            kind = row.kind
+            if kind == ROWS:
+                parts.append(decode(row.payload))
+            elif kind in (CLOCK, FRESH):
+                now_us = max(int(row.chunk), now_us or 0)
+                fresh = fresh and kind == FRESH
+        for kind, payload in self._turn(group, region, parts, now_us, fresh):
+            yield Row(kind=kind, payload=payload)
 
     def _turn(
         self, group: str, region: int, parts: list[Any], now_us: int | None, fresh: bool
@@ -139,22 +140,8 @@ class GridProcessor(StatefulProcessor):
         yield LEDGER, json.dumps(ledger.to_dict()).encode()
 
     def close(self) -> None:
-        """Nothing to close."""
-
-
-_OUT_TOGETHER = 64
-
-
-def _frames(outputs: Iterator[tuple[str, bytes]]) -> Iterator[pd.DataFrame]:
-    """Rows in small frames, so that a long catch-up does not gather in memory."""
-    waiting: list[tuple[str, bytes]] = []
-    for output in outputs:
-        waiting.append(output)
-        if len(waiting) >= _OUT_TOGETHER:
-            yield pd.DataFrame(waiting, columns=["kind", "payload"])
-            waiting = []
-    if waiting:
-        yield pd.DataFrame(waiting, columns=["kind", "payload"])
+        """Called once per task, at its end."""
+        freeze_once()
 
 
 def grids(flagged: DataFrame, now: DataFrame, job: Job) -> DataFrame:
@@ -162,7 +149,7 @@ def grids(flagged: DataFrame, now: DataFrame, job: Job) -> DataFrame:
     # Spark asks the sources of a union for news in their order (up to four of them): what has arrived when a tick
     # falls due is then in the same micro-batch. The other way round, a busy machine could make revisions of it.
     both = beats(now, job).unionByName(pack(flagged, job))
-    return both.groupBy("group", "region").transformWithStateInPandas(
+    return both.groupBy("group", "region").transformWithState(
         statefulProcessor=GridProcessor(job), outputStructType=OUT_DDL, outputMode="Append", timeMode="none"
     )
 
