@@ -272,13 +272,16 @@ def _finish(command: str, outcome: Any, settings: Any, target: Path | None) -> N
     if outcome.unbalanced:
         errors.print(
             f"error: the counts of batches {outcome.unbalanced[:5]} do not add up, expected raw = used + flagged"
-            " + duplicate + late + dead letter",
+            " + ignored + duplicate + late + dead letter",
             style="red",
         )
         sys.exit(1)
 
 
 def _summary(outcome: Any) -> Table:
+    from sensorgrid.cli.pipeline_views import NOT_FLAGGED
+    from sensorgrid.pipeline.lake.ledger import ENDS
+
     total = outcome.total
     table = Table(
         title=f"{outcome.batches:,} {'batch' if outcome.batches == 1 else 'batches'} in {outcome.seconds:.1f} s",
@@ -287,13 +290,13 @@ def _summary(outcome: Any) -> Table:
     table.add_column("measurements")
     table.add_column("", justify="right")
     table.add_column("of raw", justify="right")
-    for name in ("raw", "used", "flagged", "duplicate", "late", "dead_letter"):
+    for name in ("raw", *ENDS):
         value = getattr(total, name)
         share = f"{value / total.raw:.1%}" if total.raw else ""
         table.add_row(name.replace("_", " "), f"{value:,}", share)
     table.add_section()
     for test, value in sorted(total.tests.items(), key=lambda item: -item[1]):
-        if value and test != "dead_letter":
+        if value and test not in NOT_FLAGGED:
             table.add_row(f"  {test}", f"{value:,}", f"{value / total.raw:.1%}" if total.raw else "")
     table.add_section()
     table.add_row("grids published", f"{total.blocks:,}", "")
