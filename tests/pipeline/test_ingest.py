@@ -486,7 +486,13 @@ def test_messages_of_kafka_become_records_or_dead_letters(spark: SparkSession) -
 def test_texts_of_a_lookup_table_are_numbers_and_others_stay_what_they_are(spark: SparkSession) -> None:
     values: dict[str, Any] = {
         "wind_from_direction": {"column": "dir", "unit": "degree", "lookup": "compass"},
-        "air_temperature": {"column": "t", "unit": "degC", "scale": 2, "lookup": {"mild": 15.5}, "missing": ["?"]},
+        "air_temperature": {
+            "column": "t",
+            "unit": "degC",
+            "scale": 2,
+            "lookup": {"mild": 15.5},
+            "missing": ["?"],
+        },
     }
     mapping = wide(values=values, rules=[])
 

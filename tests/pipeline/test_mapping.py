@@ -177,15 +177,26 @@ def test_a_long_record_needs_attribute_and_unit_from_somewhere() -> None:
         ({"optional": ["id"]}, r"optional: found 'id', expected one of"),
         ({"optional": ["when"]}, r"optional: found 'when', expected one of"),
         ({"optional": ["nothing"]}, r"optional: found 'nothing', expected one of"),
-        ({"optional": ["t"], "header": False}, r"optional: found \['t'\], expected none: only CSV with a header"),
-        ({"position.elevation_unit": "hPa"}, r"position.elevation_unit: found 'hPa', expected a unit of length"),
+        (
+            {"optional": ["t"], "header": False},
+            r"optional: found \['t'\], expected none: only CSV with a header",
+        ),
+        (
+            {"position.elevation_unit": "hPa"},
+            r"position.elevation_unit: found 'hPa', expected a unit of length",
+        ),
         ({"time.column": []}, r"time.column: found None, expected the column of the time"),
-        ({"values.air_temperature.lookup": "sea"}, r"lookup: found 'sea', expected one of compass, or a table"),
+        (
+            {"values.air_temperature.lookup": "sea"},
+            r"lookup: found 'sea', expected one of compass, or a table",
+        ),
         ({"values.air_temperature.lookup": {"a": "b"}}, r"lookup.a: found 'b', expected a number"),
         ({"lookups.mine": {"a": "b"}}, r"lookups.mine.a: found 'b', expected a number"),
     ],
 )
-def test_what_may_be_absent_and_what_texts_stand_for_is_checked(change: dict[str, Any], expected: str) -> None:
+def test_what_may_be_absent_and_what_texts_stand_for_is_checked(
+    change: dict[str, Any], expected: str
+) -> None:
     with pytest.raises(MappingError, match=expected):
         mapping_of(changed(change), name="feed.toml")
 

@@ -28,7 +28,8 @@ def line_of(report: Report) -> str:
     return (
         f"batch {report.batch}: {batch.raw:,} in {report.seconds:.1f} s, {batch.blocks} grids, newest tick {newest}"
         f" | in this run {total.raw:,} raw = {total.used:,} used + {total.flagged:,} flagged"
-        f" + {total.ignored:,} ignored + {total.duplicate:,} duplicate + {total.late:,} late + {total.dead_letter:,} dead{wrong}"
+        f" + {total.ignored:,} ignored + {total.duplicate:,} duplicate + {total.late:,} late"
+        f" + {total.dead_letter:,} dead{wrong}"
     )
 
 
