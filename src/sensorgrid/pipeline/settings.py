@@ -8,7 +8,7 @@ import math
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, ValidationError
+from pydantic import Field, ValidationError, model_validator
 from pydantic_settings import SettingsConfigDict
 
 from sensorgrid.configuration.base import (
@@ -87,14 +87,28 @@ class FileSource(Strict):
     kind: Literal["files"]
     name: str = ""
     path: str
-    mapping: str
-    """a shipped one by name, or a file"""
+    mapping: str = ""
+    """a shipped one by name, or a file; the one of the format if left out"""
+    format: Literal["metar", "bufr"] | None = None
+    """raw METAR reports or BUFR messages, with the mapping that is shipped for them"""
     stations: str | None = None
     """a station table, instead of the mapping's"""
     learn_stations: bool = False
     """take positions and aliases from the feed itself (backfill and replay)"""
     max_files: Annotated[int, Field(ge=1)] = 100_000
     """files of one micro-batch; what waits beyond that after an outage comes when its tick may be closed"""
+
+    @model_validator(mode="after")
+    def _find_mapping(self) -> "FileSource":
+        if not self.mapping and self.format is None:
+            raise ValueError("mapping: found none, expected a shipped one by name, a file, or format")
+        if self.mapping and self.format is not None:
+            raise ValueError(
+                "mapping and format: found both, expected one: the mapping's file says the format"
+            )
+        if self.format is not None:
+            object.__setattr__(self, "mapping", {"metar": "metar_raw", "bufr": "bufr"}[self.format])
+        return self
 
 
 class MqttSource(Strict):

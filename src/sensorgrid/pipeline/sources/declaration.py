@@ -21,7 +21,7 @@ from sensorgrid.model.errors import SensorGridError
 from sensorgrid.pipeline.ingest.attributes import KNOWN
 from sensorgrid.pipeline.ingest.units import canonical_of, conversion
 
-FORMATS = ("csv", "json", "parquet", "measurements")
+FORMATS = ("csv", "json", "parquet", "metar", "bufr", "measurements")
 OPERATORS = ("eq", "ne", "lt", "le", "gt", "ge")
 SHIPPED = Path(__file__).parent / "mappings"
 """Where the mappings lie that can be named without a path."""
@@ -142,8 +142,9 @@ class Mapping:
 
     name: str
     """for messages"""
-    format: Literal["csv", "json", "parquet", "measurements"]
-    """measurements: Parquet files that already have our own columns, read without any mapping"""
+    format: Literal["csv", "json", "parquet", "metar", "bufr", "measurements"]
+    """metar: raw METAR reports (see `bulletins`); bufr: BUFR messages (see `bufr`); measurements: Parquet files that
+    already have our own columns, read without any mapping"""
     sensor: tuple[str, ...] = ()
     """columns that make the sensor's name"""
     time: Time | None = None

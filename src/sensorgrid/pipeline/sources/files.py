@@ -36,6 +36,8 @@ from sensorgrid.pipeline.schema import (
     RECORD_ARROW,
 )
 from sensorgrid.pipeline.sources.blocks import decompressed, open_path
+from sensorgrid.pipeline.sources.bufr import observations_of
+from sensorgrid.pipeline.sources.bulletins import BulletinError, about_of, record_of, reports_of
 from sensorgrid.pipeline.sources.declaration import Mapping
 from sensorgrid.pipeline.sources.stations import Stations, locate
 
@@ -43,6 +45,8 @@ FILES_MAX = 100
 """Files of one micro-batch."""
 ROWS_PER_BATCH = 10_000
 """Rows of Parquet that are texts at once."""
+REPORTS_TOGETHER = 500
+"""METAR reports that are taken apart before the first is handed on."""
 ROWS_PER_PIECE = 50_000
 """Rows of our own layout at once."""
 
@@ -166,14 +170,23 @@ class Letter:
 def records_of(path: str, mapping: Mapping, source: str) -> Iterator[pa.RecordBatch]:
     """One file as rows of `RECORD`, in pieces; whatever is wrong with it is said in its rows, not raised."""
     lost = [1]  # rows that the file says it still has
-    rows = _parquet_rows(path, lost) if mapping.format == "parquet" else _text_rows(path, mapping)
     try:
-        for piece in rows:
+        for piece in _rows(path, mapping, lost):
             yield _batch(piece, source)
     except Exception as fault:  # whatever the file made a library do, the stream goes on
         letter = Letter(path, None, f"file cannot be read further: {_said(fault)} ({path})")
         for number in _pieces(max(1, lost[0])):
             yield _batch([letter] * number, source)
+
+
+def _rows(path: str, mapping: Mapping, lost: list[int]) -> Iterator[list[Letter]]:
+    if mapping.format == "parquet":
+        return _parquet_rows(path, lost)
+    if mapping.format == "metar":
+        return _metar_rows(path)
+    if mapping.format == "bufr":
+        return _bufr_rows(path, mapping)
+    return _text_rows(path, mapping)
 
 
 def measurements_of(path: str, source: str) -> Iterator[pa.RecordBatch]:
@@ -384,6 +397,42 @@ def _parquet_rows(path: str, lost: list[int]) -> Iterator[list[Letter]]:
                     rows.append(Letter(path, text))
             yield rows
             lost[0] -= len(batch)
+
+
+def _metar_rows(path: str) -> Iterator[list[Letter]]:
+    """The METAR reports of a text as JSON texts."""
+    faults: list[Letter] = []
+
+    def lines(stream: Any) -> Iterator[str]:
+        for piece in lines_of(decompressed(stream)):
+            if isinstance(piece, Oversized):
+                reason = f"record of {piece.length} bytes, expected at most {RAW_BYTES_MAX}"
+                faults.append(Letter(path, _shown(piece.head), reason))
+            elif isinstance(piece, Broken):
+                reason = f"file breaks off: {_said(piece.fault)} ({path})"
+                faults.append(Letter(path, _shown(piece.rest), reason))
+            else:
+                yield from (line.decode("latin-1") for line in piece)
+
+    with open_path(path) as stream:
+        rows: list[Letter] = []
+        for report, about, fault in reports_of(lines(stream), about_of(path)):
+            try:
+                row = Letter(path, report, fault) if fault else Letter(path, record_of(report, about))
+            except BulletinError as error:
+                row = Letter(path, report[:LETTER_BYTES_MAX], str(error))
+            rows.append(row)
+            if len(rows) >= REPORTS_TOGETHER:
+                yield rows
+                rows = []
+        yield [*rows, *faults]
+
+
+def _bufr_rows(path: str, mapping: Mapping) -> Iterator[list[Letter]]:
+    """The observations of a BUFR file as JSON texts."""
+    with open_path(path) as stream:
+        for some in observations_of(b"".join(decompressed(stream)), mapping.used_columns):
+            yield [Letter(path, text, fault) for text, fault in some]
 
 
 def _plain(value: Any) -> str:
