@@ -72,6 +72,7 @@ def backfill_command(
     target, settings = arguments.read_target(json_file), _settings(config, master)
     first, end = _moment("--from", start), _moment("--until", until)
     with _session(settings) as session, errors.status("starting") as status:
+        _tell_unplaced(session, settings)
 
         def say(text: str) -> None:
             status.update(text)
@@ -104,6 +105,7 @@ def replay_command(
     target, settings = arguments.read_target(json_file), _settings(config, master)
     first, end = _moment("--from", start), _moment("--until", until)
     with _session(settings) as session, _live() as listen:
+        _tell_unplaced(session, settings)
         stop = _stop_on_signals()
         outcome = jobs.replay(
             session, settings, stop, speed=speed, first=first, until=end, listen=listen, say=_say
@@ -220,6 +222,26 @@ def _session(settings: Any) -> Iterator[Any]:
         yield session
     finally:
         session.stop()
+
+
+def _tell_unplaced(session: Any, settings: Any) -> None:
+    """Say which sensors have no position, by a look at the first records of each folder that needs a table."""
+    from sensorgrid.pipeline.ingest.inlet import name_of
+    from sensorgrid.pipeline.ingest.sampling import sample
+    from sensorgrid.pipeline.sources.mapping import read_mapping
+
+    for source in settings.sources:
+        if source.kind != "files" or (
+            source.stations is None and read_mapping(source.mapping).stations.table is None
+        ):
+            continue
+        found = sample(session, settings, source, settings.grid.grid())
+        if found.unplaced:
+            names = ", ".join(found.unplaced[:5]) + (", …" if len(found.unplaced) > 5 else "")
+            _say(
+                f"source {name_of(source)}: found {len(found.unplaced):,} of {found.sensors:,} sensors in the first"
+                f" {found.records:,} records without a position ({names}), expected a line for each in the station table"
+            )
 
 
 def _stop_on_signals() -> threading.Event:

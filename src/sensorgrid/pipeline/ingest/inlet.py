@@ -97,7 +97,7 @@ def check_sources(settings: PipelineSettings) -> None:
         if isinstance(source, SyntheticSource):
             continue
         mapping = read_mapping(source.mapping)
-        stations = _stations(source, mapping)
+        stations = stations_for(source, mapping)
         if mapping.format != "measurements" and mapping.longitude is None and stations is None:
             raise InletError(
                 f"source {name_of(source)}: found no position, neither in the mapping {mapping.name} nor in a"
@@ -116,7 +116,7 @@ def _open(session: SparkSession, source: AnySource, streaming: bool) -> DataFram
         reader: Any = session.readStream if streaming else session.read
         return _shaped(reader.format(SYNTHETIC).options(**source.options).load())
     mapping = read_mapping(source.mapping)
-    stations = _stations(source, mapping)
+    stations = stations_for(source, mapping)
     name = name_of(source)
     if isinstance(source, FileSource):
         read = _files(session, source, mapping, streaming, stations)
@@ -179,7 +179,8 @@ def _files(
     )  # fmt: skip
 
 
-def _stations(source: Any, mapping: Mapping) -> Stations | None:
+def stations_for(source: Any, mapping: Mapping) -> Stations | None:
+    """The station table of a source: its own, or the mapping's."""
     if source.stations is not None:
         return read_stations(source.stations, mapping.stations, mapping.aliases)
     return stations_of(mapping)
@@ -199,7 +200,7 @@ def known_positions(settings: PipelineSettings) -> tuple[Floats, Floats]:
             _, lon, lat = earth.stations()
             x, y = [*x, *lon.tolist()], [*y, *lat.tolist()]
             continue
-        stations = _stations(source, read_mapping(source.mapping))
+        stations = stations_for(source, read_mapping(source.mapping))
         if stations is not None:
             placed = [s for s in stations.entries if s.longitude is not None and s.latitude is not None]
             x += [float(s.longitude) for s in placed if s.longitude is not None]
