@@ -163,7 +163,8 @@ def status_command(config: Config, place: LakePath = None, json_file: JsonFile =
 def map_command(
     config: Config,
     attribute: Annotated[
-        str | None, typer.Option(help="Which one; the first of the grid if left out.")
+        str | None,
+        typer.Option(help="Which one, or wind: its speed, with arrows; the first of the grid if left out."),
     ] = None,
     at: Annotated[
         str | None, typer.Option("--at", help="Moment, ISO 8601 with zone; the newest tick.")
@@ -171,10 +172,13 @@ def map_command(
     out: Annotated[Path, typer.Option("--out", help="A PNG, PDF or SVG file.")] = Path("map.png"),
     place: LakePath = None,
     coast: Annotated[
-        Path | None, typer.Option("--coast", help="Coastlines: CSV with ring number, longitude, latitude.")
+        Path | None,
+        typer.Option(
+            "--coast", help="Other coastlines than ours: CSV with ring number, longitude, latitude."
+        ),
     ] = None,
 ) -> None:
-    """Draw a tick of the lake as a map: values, stated errors, sensors.
+    """Draw a tick of the lake as a map: values, stated errors, sensors, coastlines, wind as arrows.
 
     Example: sensorgrid pipeline map grid.toml --attribute air_temperature --out map.png
     """
@@ -240,7 +244,7 @@ def _tell_unplaced(session: Any, settings: Any) -> None:
             names = ", ".join(found.unplaced[:5]) + (", …" if len(found.unplaced) > 5 else "")
             _say(
                 f"source {name_of(source)}: found {len(found.unplaced):,} of {found.sensors:,} sensors in the first"
-                f" {found.records:,} records without a position ({names}), expected a line for each in the station table"
+                f" {found.records:,} records without a position ({names}), expected a line for each in its table"
             )
 
 
