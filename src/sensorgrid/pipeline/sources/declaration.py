@@ -124,11 +124,15 @@ class StationColumns:
     table: str | None = None
     """file of the table, relative to the mapping; left out where the table's place is not known beforehand"""
     id: str = "id"
+    """column of the station's name"""
     longitude: str = "longitude"
+    """column of the longitude; x is found by itself"""
     latitude: str = "latitude"
+    """column of the latitude; y is found by itself"""
     delimiter: str = ","
+    """between the fields of the table"""
     elevation: str = "elevation"
-    """metres above the sea; a table may leave it out"""
+    """column of the height in metres above the sea; a table may leave it out"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,8 +147,8 @@ class Mapping:
     name: str
     """for messages"""
     format: Literal["csv", "json", "parquet", "metar", "bufr", "measurements"]
-    """metar: raw METAR reports (see `bulletins`); bufr: BUFR messages (see `bufr`); measurements: Parquet files that
-    already have our own columns, read without any mapping"""
+    """json: an object per line; parquet: rows are read as such objects; metar: raw METAR reports; bufr: BUFR messages;
+    measurements: Parquet files that already have our own columns, read without any mapping"""
     sensor: tuple[str, ...] = ()
     """columns that make the sensor's name"""
     time: Time | None = None
@@ -167,9 +171,14 @@ class Mapping:
     header: bool = True
     """CSV: whether each file starts with the names of its columns"""
     delimiter: str = ","
+    """CSV: between fields"""
     quote: str = '"'
+    """CSV: around fields that contain delimiters"""
     decimal: str = "."
+    """in numbers: "." or ","
+    """
     encoding: str = "utf-8"
+    """CSV and JSON: utf-8, latin-1 or cp1252"""
     missing: tuple[Sentinel, ...] = ()
     """stands for "missing" in every value and in the position"""
     rules: tuple[Rule, ...] = ()
