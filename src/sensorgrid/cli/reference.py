@@ -164,29 +164,29 @@ def _mappings() -> Iterator[str]:
     yield "At the top of the file:\n"
     names = "format columns optional header delimiter quote decimal encoding missing topic".split()  # noqa: SIM905
     yield from _table([top[name] for name in names])
-    yield "`[sensor]`\n"
+    yield "### [sensor]\n"
     aliases = Key("aliases", "list of tables", "", "other names of sensors, by patterns: " + _meaning(Alias))
     yield from _table([_as("columns", top["sensor"]), aliases])
-    yield "`[position]`\n"
+    yield "### [position]\n"
     yield from _table([top[name] for name in ("longitude", "latitude", "elevation", "elevation_unit")])
-    yield "`[time]`\n"
+    yield "### [time]\n"
     time = keys_of(Time)
     yield from _table([_as("column", time["columns"]), time["format"], time["zone"]])
-    yield "`[values.NAME]`, one for each attribute of a wide record; NAME is a CF standard name\n"
+    yield "### [values.NAME]\nOne for each attribute of a wide record; NAME is a CF standard name.\n"
     yield from _table([_lookup(key) for name, key in keys_of(Value).items() if name != "attribute"])
-    yield "`[record]`, for long records\n"
+    yield "### [record]\nFor long records, of one value each.\n"
     long = keys_of(Long)
     yield from _table(
         [_lookup(_as("fixed_attribute" if name == "fixed" else name, key)) for name, key in long.items()]
     )
-    yield "`[lookups.NAME]`: a lookup table that several values may name. Every mapping knows these:\n"
+    yield "### [lookups.NAME]\nA lookup table that several values may name. Every mapping knows these:\n"
     for name, pairs in COMPASS.items():
         yield f"- `{name}`: " + ", ".join(f"{text} {number:g}" for text, number in pairs) + "\n"
-    yield "`[[rules]]`\n"
+    yield "### [[rules]]\n"
     rule = keys_of(Rule)
     where = Key("where", "table", "", f"column = {{ {'/'.join(OPERATORS)} = number or text }}; all must hold")
     yield from _table([rule["missing"], where])
-    yield "`[stations]`\n"
+    yield "### [stations]\n"
     stations = keys_of(StationColumns)
     yield from _table(list(stations.values()))
 
@@ -267,12 +267,12 @@ def _configuration() -> Iterator[str]:
         yield from _section(name, kind)
     for kind in get_args(get_args(AnySource)[0]):
         keys = keys_of(kind)
-        yield f"`[[sources]]` with `kind = {keys['kind'].kind}`: {_sentence(kind)}\n"
+        yield f"### [[sources]] of kind {keys['kind'].kind}\n{_sentence(kind)}\n"
         yield from _table([key for key in keys.values() if key.name != "kind"])
 
 
 def _section(name: str, kind: type) -> Iterator[str]:
-    yield f"`[[{name.removesuffix('[]')}]]`\n" if name.endswith("[]") else f"`[{name}]`\n"
+    yield f"### [[{name.removesuffix('[]')}]]\n" if name.endswith("[]") else f"### [{name}]\n"
     inner = _tables(kind)
     yield from _table([key for key in keys_of(kind).values() if key.name not in inner])
     for key, below in inner.items():

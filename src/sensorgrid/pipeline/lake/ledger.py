@@ -73,7 +73,7 @@ class Ledger:
     @property
     def balanced(self) -> bool:
         """Whether nothing was lost and nothing counted twice."""
-        return self.raw == sum(getattr(self, name) for name in ENDS)
+        return bool(self.raw == sum(getattr(self, name) for name in ENDS))
 
     def to_dict(self) -> dict[str, Any]:
         """For JSON."""

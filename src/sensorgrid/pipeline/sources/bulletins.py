@@ -188,5 +188,5 @@ def places() -> dict[str, tuple[float, float, float | None]]:
 def _degrees(text: str) -> float:
     """``52-18-30N`` as a number."""
     parts = [int(part) for part in text[:-1].split("-")]
-    size = sum(part / 60**place for place, part in enumerate(parts))
+    size = float(sum(part / 60**place for place, part in enumerate(parts)))
     return round(-size if text[-1] in "SW" else size, 5)
