@@ -94,7 +94,10 @@ def show_lake(console: Console, facts: dict[str, Any]) -> None:
     table = Table(title=f"lake {facts['lake']}", title_justify="left")
     for name in ("attribute", "ticks", "first", "last", "grids", "revised"):
         left = name in ("attribute", "first", "last")
-        table.add_column(name, justify="left" if left else "right", no_wrap=name in ("first", "last"))
+        fold = "fold" if name == "attribute" else "ellipsis"
+        table.add_column(
+            name, justify="left" if left else "right", no_wrap=name in ("first", "last"), overflow=fold
+        )
     for row in facts["attributes"]:
         table.add_row(*(f"{v:,}" if isinstance(v, int) else str(v) for v in row.values()))
     console.print(table)
