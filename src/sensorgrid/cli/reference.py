@@ -37,6 +37,7 @@ _PLAIN = (
     (r"tuple\[int, int, int\]", "three whole numbers"),
     (r"tuple\[(\w+), \.\.\.\]", r"list of \1"),
     (r"dict\[str, .*\]", "table"),
+    (r"list of \w+Settings", "list of tables"),
     (r"Literal\[(.*?)\]", r"\1"),
     (r"\bstr\b", "text"),
     (r"\bfloat\b", "number"),
@@ -261,7 +262,7 @@ def _configuration() -> Iterator[str]:
     yield "A duration is a number of seconds, or a text such as `90s`, `10min`, `2h`, `7d`.\n"
     yield "At the top of the file:\n"
     top = keys_of(PipelineSettings)
-    tables = {name: kind for name, kind in _tables(PipelineSettings).items() if name != "sources[]"}
+    tables = {name: kind for name, kind in _tables(PipelineSettings).items() if name != "sources"}
     yield from _table([key for name, key in top.items() if name not in (*tables, "sources", "model_config")])
     for name, kind in tables.items():
         yield from _section(name, kind)
@@ -272,9 +273,11 @@ def _configuration() -> Iterator[str]:
 
 
 def _section(name: str, kind: type) -> Iterator[str]:
-    yield f"### [[{name.removesuffix('[]')}]]\n" if name.endswith("[]") else f"### [{name}]\n"
+    said = re.match(r"``(\[+.+?\]+)``", _meaning(kind))  # the class itself says where it stands in the file
+    yield f"### {said[1] if said else f'[{name}]'}\n"
     inner = _tables(kind)
-    yield from _table([key for key in keys_of(kind).values() if key.name not in inner])
+    # A key that may be a table or something else is also listed.
+    yield from _table([key for key in keys_of(kind).values() if key.name not in inner or " or " in key.kind])
     for key, below in inner.items():
         yield from _section(f"{name}.{key}", below)
 
@@ -287,8 +290,7 @@ def _tables(kind: Any) -> dict[str, Any]:
     for name, field in kind.model_fields.items():
         for part in _parts(field.annotation):
             if isinstance(part, type) and issubclass(part, BaseModel):
-                text = str(field.annotation)
-                found[name + (".NAME" if "dict[" in text else "[]" if "tuple[" in text else "")] = part
+                found[f"{name}.NAME" if "dict[" in str(field.annotation) else name] = part
     return found
 
 
