@@ -94,9 +94,11 @@ def show_lake(console: Console, facts: dict[str, Any]) -> None:
     table = Table(title=f"lake {facts['lake']}", title_justify="left")
     for name in ("attribute", "ticks", "first", "last", "grids", "revised"):
         left = name in ("attribute", "first", "last")
-        fold = "fold" if name == "attribute" else "ellipsis"
         table.add_column(
-            name, justify="left" if left else "right", no_wrap=name in ("first", "last"), overflow=fold
+            name,
+            justify="left" if left else "right",
+            no_wrap=name in ("first", "last"),
+            overflow="fold" if name == "attribute" else "ellipsis",  # long names go on in the next line
         )
     for row in facts["attributes"]:
         table.add_row(*(f"{v:,}" if isinstance(v, int) else str(v) for v in row.values()))

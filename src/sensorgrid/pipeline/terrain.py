@@ -48,8 +48,8 @@ def read_terrain(path: str | Path, grid: Grid) -> Heights:
     field = field.squeeze(drop=True).transpose(y, x)
     west, south, east, north = grid.extent
     dx, dy = grid.spacing
-    columns = west + (np.arange(grid.shape[0]) + 0.5) * dx
-    rows = south + (np.arange(grid.shape[1]) + 0.5) * dy
+    columns = west + np.arange(0.5, grid.shape[0], dtype=np.float64) * dx
+    rows = south + np.arange(0.5, grid.shape[1], dtype=np.float64) * dy
     lon, lat = field[x].values.astype(float), field[y].values.astype(float)
     if grid.coordinates == "lonlat":
         lon = west + (lon - west) % 360.0
