@@ -45,6 +45,17 @@ def test_a_bulletin_is_its_reports_whatever_its_lines_and_repeats_are_kept() -> 
     ]
 
 
+def test_a_line_of_a_report_that_looks_like_a_number_of_a_bulletin_belongs_to_the_report() -> None:
+    text = "\x01\n455\nKIPJ 011150Z AUTO 36005KT 21/20 A3002 RMK\n20196\n58012=\n673\nKGPH 011155Z 00000KT 21/20 A3005="
+
+    found = [report for report, _, _ in reports_of(text.split("\n"), ABOUT)]
+
+    assert found == [
+        "KIPJ 011150Z AUTO 36005KT 21/20 A3002 RMK 20196 58012",
+        "KGPH 011155Z 00000KT 21/20 A3005",
+    ]
+
+
 def test_cycle_files_say_the_date_between_the_reports() -> None:
     text = "2024/02/29 23:50\nEDDM 292350Z 00000KT CAVOK 05/01 Q1018\n\n2024/03/01 00:20\nEDDM 010020Z NIL\n"
 

@@ -61,12 +61,12 @@ def test_longitudes_of_0_to_360_serve_a_grid_of_both_halves_and_the_date_line_is
     tmp_path: Path,
 ) -> None:
     lon, lat = np.arange(0.0, 360.0, 10.0), np.arange(-90.0, 91.0, 10.0)
-    values = np.cos(np.radians(lon))[None, :] * np.ones((len(lat), 1))
+    values = np.sin(np.radians(lon))[None, :] * np.ones((len(lat), 1))
 
     found = read_terrain(written(tmp_path, lon, lat, values), EARTH)
 
     centres = -180 + (np.arange(64) + 0.5) * 360 / 64
-    assert found[0] == pytest.approx(np.cos(np.radians(centres)), abs=0.02)
+    assert found[0] == pytest.approx(np.sin(np.radians(centres)), abs=0.02)
 
 
 def test_what_the_file_does_not_know_is_the_sea(tmp_path: Path) -> None:
