@@ -65,7 +65,7 @@ def test_the_station_table_that_a_mapping_names_is_found_beside_it() -> None:
 @pytest.mark.parametrize(
     ("changes", "key", "expected"),
     [
-        ({"format": "xml"}, "format", "one of csv, json, parquet, measurements"),
+        ({"format": "xml"}, "format", "one of csv, json, parquet, metar, bufr, measurements"),
         ({"format": None}, "format", "a text"),
         ({"colums": ["id"]}, "colums", "one of the keys sensor, "),
         ({"delimiter": "::"}, "delimiter", "one character"),
