@@ -9,10 +9,11 @@ import pytest
 from pyspark.sql import SparkSession
 
 from sensorgrid.cli.doctor_machine import Finding
-from sensorgrid.cli.doctor_records import elevation_unused, findings_of
+from sensorgrid.cli.doctor_records import check_records, elevation_unused, findings_of
 from sensorgrid.pipeline.ingest.inlet import InletError, check_sources, flagged, nothing_good
 from sensorgrid.pipeline.ingest.sampling import Sampled, sample
 from sensorgrid.pipeline.settings import PipelineSettings, settings_of
+from sensorgrid.pipeline.spark import session
 
 MAPPING = """
 format = "csv"
@@ -175,6 +176,21 @@ def test_heights_that_nobody_uses_are_told(
     found: list[Finding] = list(elevation_unused(SimpleNamespace(**gridding), attributes, 12))
 
     assert [f.found for f in found] == ["heights of 12 sensors, but none of the grid"] * warned
+
+
+def test_a_synthetic_earth_is_said_to_have_no_records_without_starting_spark(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def never(*_: Any, **__: Any) -> None:
+        raise AssertionError("Spark was started")
+
+    monkeypatch.setattr(session, "start_session", never)
+    source = {"kind": "synthetic", "path": None, "mapping": None, "stations": None}
+
+    (found,) = check_records(settings(tmp_path, **source), 100)
+
+    assert (found.status, found.subject) == ("ok", "records mine")
+    assert found.found == "the synthetic earth has no records to parse"
 
 
 def test_landed_messages_are_looked_at(spark: SparkSession, tmp_path: Path) -> None:

@@ -72,14 +72,14 @@ class Sampled:
 
 
 def sample(
-    session: SparkSession,
+    session: SparkSession | None,
     settings: PipelineSettings,
     source: AnySource,
     grid: Grid,
     number: int = RECORDS,
     patience_s: float = PATIENCE_S,
 ) -> Sampled:
-    """Parse and check the first records of a source."""
+    """Parse and check the first records of a source; without a session, say only why there are none."""
     name = name_of(source)
     if isinstance(source, SyntheticSource):
         return Sampled(name, nothing="the synthetic earth has no records to parse")
@@ -90,6 +90,7 @@ def sample(
     if found is None or not len(found):
         return Sampled(name, origin, nothing=origin)
     stations = stations_for(source, mapping)
+    assert session is not None, "records need Spark"
     frame = session.createDataFrame(found)
     if mapping.format == "measurements":
         rows = frame if stations is None else locate(frame, stations)
