@@ -19,6 +19,7 @@ from rich.console import Console
 import sensorgrid
 from command import call
 from net_thread import NetThread
+from sensorgrid.cli import query as query_command
 from sensorgrid.cli.query_view import Picture, Snapshot, View, line, row, snapshot, sparkline
 from servers import PATIENCE_S
 
@@ -216,3 +217,42 @@ def test_sparklines_show_the_last_values() -> None:
     assert sparkline([], 5) == ""
     assert sparkline([2.0, 2.0], 5) == "▄▄"
     assert sparkline([float(n) for n in range(100)], 8) == "▁▂▃▄▅▆▇█"
+
+
+def test_a_long_silence_is_said_and_said_again_when_it_has_lasted_twice_as_long(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    now = [0.0]
+    show = query_command._Lines(clock=lambda: now[0])
+    show.waits("ws://x", 60.0)
+    capsys.readouterr()
+
+    def said_at(moment: float, status: str = "flowing") -> str:
+        now[0] = moment
+        show.state(status, "", "")
+        return capsys.readouterr().err
+
+    assert said_at(119) == ""
+    assert said_at(121).startswith("no tick for 2.02 min; does the pipeline run?")
+    assert said_at(130) == ""
+    assert said_at(239) == ""
+    assert said_at(241).startswith("no tick for 4.02 min")
+    assert "no tick" not in said_at(2000, "suspended")  # which says so itself
+
+
+def test_a_tick_ends_the_silence(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    from sensorgrid.cli import query_view
+
+    monkeypatch.setattr(query_view, "line", lambda shot: "a tick")
+    now = [0.0]
+    show = query_command._Lines(clock=lambda: now[0])
+    show.waits("ws://x", 1.0)
+    now[0] = 25.0
+    show.field(None, None)  # type: ignore[arg-type]
+    now[0] = 50.0
+    show.state("flowing", "", "")
+
+    assert "no tick" not in capsys.readouterr().err
+    now[0] = 56.0
+    show.state("flowing", "", "")
+    assert capsys.readouterr().err.startswith("no tick for 31 s")

@@ -19,7 +19,16 @@ from sensorgrid.cli.main import app
 from sensorgrid.model.errors import SensorGridError
 
 HANDLED = {
-    "test_lines.py": [(), ("explain",), ("doctor",), ("status",), ("query",), ("broker",), ("mosquitto",)],
+    "test_lines.py": [
+        (),
+        ("explain",),
+        ("doctor",),
+        ("status",),
+        ("query",),
+        ("broker",),
+        ("mosquitto",),
+        ("reference",),
+    ],
     "test_lines_up.py": [("up",)],
     "test_lines_pipeline.py": [
         ("pipeline", name) for name in ("run", "backfill", "replay", "land", "status", "map", "tidy")
@@ -174,6 +183,16 @@ def test_the_doctor_finds_nothing_wrong(line: Typed, shop: Workshop) -> None:
 
     assert re.search(r"^ok +Java", said, re.M)
     assert ("broker 0" in said) == (".toml" in line.text)
+
+
+@pytest.mark.parametrize("line", told(lines_of("reference")))
+def test_the_reference_is_written_where_it_shall_be(line: Typed, shop: Workshop) -> None:
+    (page,) = re.findall(r"--page (\S+)", line.text)
+    (shop.folder / page).parent.mkdir(exist_ok=True)
+
+    shop.run(line)
+
+    assert "## Units" in (shop.folder / page).read_text()
 
 
 @pytest.mark.long

@@ -158,12 +158,12 @@ def test_a_line_of_100_megabytes_is_one_dead_letter_and_never_in_memory(tmp_path
 def test_a_file_of_garbage_is_dead_letters(tmp_path: Path) -> None:
     path = tmp_path / "noise.csv"
     path.write_bytes(random.Random(3).randbytes(200_000))
-    ((_, with_header),) = letters(path)
+    with_header = letters(path)
     without = letters(path, feed(header=False))
 
-    assert with_header is not None
-    assert with_header.startswith("header: found 0 times 'id' in ")
+    assert {(reason or "")[:29] for _, reason in with_header} == {"header: found 0 times 'id' in"}
     assert len(without) > 500
+    assert len(with_header) == len(without) - 1  # every line counts, but for the header
     assert sum(reason is not None for _, reason in without) > 0.9 * len(without)  # not UTF-8
 
 
@@ -183,18 +183,44 @@ def test_columns_in_another_order_are_put_right(tmp_path: Path) -> None:
     ("header", "found"),
     [("id,when,note", "0 times 't'"), ("id,t,when,t,note", "2 times 't'"), ("x" * 9000, "0 times")],
 )
-def test_a_header_that_lacks_or_repeats_a_needed_column_is_one_dead_letter(
+def test_a_header_that_lacks_or_repeats_a_needed_column_makes_a_dead_letter_of_each_line(
     tmp_path: Path, header: str, found: str
 ) -> None:
     path = tmp_path / "header.csv"
     path.write_text(f"{header}\n{lines(1, 2, 3)}")
 
-    ((text, reason),) = letters(path)
+    rows = letters(path)
 
-    assert text is None
+    assert [text for text, _ in rows] == lines(1, 2, 3).splitlines()
+    assert len({reason for _, reason in rows}) == 1
+    reason = rows[0][1]
     assert reason is not None
     assert reason.startswith(f"header: found {found}")
     assert len(reason) < 400
+
+
+def test_a_header_that_cannot_be_used_and_no_line_after_it_is_one_dead_letter(tmp_path: Path) -> None:
+    path = tmp_path / "header.csv"
+    path.write_text("who,what\n")
+
+    ((text, reason),) = letters(path)
+
+    assert text == "who,what"
+    assert (reason or "").startswith("header: found 0 times 'id'")
+
+
+def test_a_column_that_may_be_absent_is_missing_where_a_file_leaves_it_out(tmp_path: Path) -> None:
+    path = tmp_path / "short.csv"
+    path.write_text(f"id,when\na,{WHEN}\n")
+    twice = tmp_path / "twice.csv"
+    twice.write_text(f"id,when,t,t\na,{WHEN},1,2\n")
+    mapping = feed(optional=["t"])
+
+    assert letters(path, mapping) == [(f"a,{WHEN},,", None)]
+    ((_, needed),) = letters(path)
+    assert (needed or "").startswith("header: found 0 times 't'")
+    ((_, double),) = letters(twice, mapping)
+    assert (double or "").startswith("header: found 2 times 't'")
 
 
 def test_lines_that_are_not_of_the_encoding_are_dead_letters_by_themselves(tmp_path: Path) -> None:
@@ -228,8 +254,8 @@ def test_a_folder_of_good_and_bad_files_adds_up(spark: SparkSession, tmp_path: P
 
     rows = read(spark, tmp_path)
 
-    assert [r.value for r in rows] == [1.0, 2.0, 3.0, None, None, None, None]
-    assert sum(r.reason is not None for r in rows) == 3  # x, and two files
+    assert [r.value for r in rows] == [1.0, 2.0, 3.0, *[None] * 5]
+    assert sum(r.reason is not None for r in rows) == 4  # x, two lines under a wrong header, and noise
     assert {r.source for r in rows} == {"s"}
 
 
@@ -389,6 +415,8 @@ def test_rows_before_damage_in_the_middle_of_a_file_are_kept(tmp_path: Path) -> 
 
     batches = list(measurements_of(str(path), "s"))
 
-    (letter,) = batches[-1].to_pylist()
-    assert letter["reason"].startswith("file cannot be read further: ")
-    assert sum(map(len, batches[:-1])) == 100_000
+    good = [batch for batch in batches if batch["reason"][0].as_py() is None]
+    lost = [row for batch in batches[len(good) :] for row in batch["reason"].to_pylist()]
+    assert sum(map(len, good)) == 100_000
+    assert len(lost) == 100_000  # the file counts its rows
+    assert all(reason.startswith("file cannot be read further: ") for reason in lost)

@@ -481,3 +481,61 @@ def test_messages_of_kafka_become_records_or_dead_letters(spark: SparkSession) -
     ]
     assert rows[0].text == "ä,1"
     assert len(rows[3].text) == LETTER_BYTES_MAX
+
+
+def test_texts_of_a_lookup_table_are_numbers_and_others_stay_what_they_are(spark: SparkSession) -> None:
+    values: dict[str, Any] = {
+        "wind_from_direction": {"column": "dir", "unit": "degree", "lookup": "compass"},
+        "air_temperature": {
+            "column": "t",
+            "unit": "degC",
+            "scale": 2,
+            "lookup": {"mild": 15.5},
+            "missing": ["?"],
+        },
+    }
+    mapping = wide(values=values, rules=[])
+
+    rows = parsed(spark, mapping, line(dir="NNE", t="mild"), line(dir="N", t=7), line(dir="nowhere", t="?"))
+
+    assert [(r.value, r.reason) for r in rows] == [
+        (22.5, None), (31.0, None), (360.0, None), (14.0, None),
+        (None, "value 'nowhere' of dir is not a number"), (None, None),
+    ]  # fmt: skip
+
+
+def test_a_lookup_table_serves_long_records_and_can_be_shared_by_its_name(spark: SparkSession) -> None:
+    content = {
+        "format": "json", "sensor": {"columns": ["s"]}, "time": {"column": "at"}, "lookups": {"sea": {"calm": 0.1}},
+        "position": {"longitude": "x", "latitude": "y"},
+        "record": {"value": "v", "attribute": "a", "default_unit": "m", "lookup": "sea"},
+    }  # fmt: skip
+    record = {"s": "b", "at": WHEN, "x": 1, "y": 2, "a": "sea_surface_wave_significant_height", "v": "calm"}
+
+    (row,) = parsed(spark, mapping_of(content, name="feed.toml"), json.dumps(record))
+
+    assert (row.value, row.unit, row.reason) == (0.1, "m", None)
+
+
+def test_the_time_can_stand_in_the_name_of_the_file_and_in_several_columns(spark: SparkSession) -> None:
+    content = WIDE | {
+        "topic": "{day}.csv",
+        "time": {"column": ["{day}", "when"], "format": "yyyyMMdd H:mm", "zone": "+02:00"},
+    }
+    mapping = mapping_of(content, name="feed.toml")
+
+    rows = parsed(spark, mapping, line(when="9:30"), line(when="noon"), topic="file:/in/20240501.csv")
+
+    assert rows[0].event_time.timestamp() == datetime(2024, 5, 1, 7, 30, tzinfo=UTC).timestamp()
+    assert rows[3].reason == "time '20240501 noon' of {day}, when, expected yyyyMMdd H:mm"
+
+
+def test_the_elevation_of_a_sensor_comes_in_metres_and_may_be_unreadable(spark: SparkSession) -> None:
+    position = {"longitude": "lon", "latitude": "lat", "elevation": "speed", "elevation_unit": "ft"}
+
+    rows = parsed(
+        spark, wide(position=position), *[line(speed=text) for text in (1000, "", "high", -9999, "1e999")]
+    )
+
+    assert [r.elevation for r in rows[::3]] == [pytest.approx(304.8), None, None, None, None]
+    assert {r.reason for r in rows} == {None}

@@ -472,3 +472,23 @@ def test_a_stream_over_landed_files_reads_each_once_over_a_restart(
 
     got = spark.read.parquet(str(tmp_path / "out")).select("text").collect()
     assert sorted(row["text"] for row in got) == ["1", "2", "3"]
+
+
+@needs_mosquitto
+def test_listening_takes_nothing_from_anybody_and_ends_in_time(tmp_path: Path, port: int) -> None:
+    settings = LandingSettings(("$share/all/a/#",), tmp_path / "none", "daemon", port=port)
+    heard: list[bytes] = []
+    thread = threading.Thread(target=lambda: heard.extend(landing.listen(settings, 3, 60)))
+    thread.start()
+
+    with publisher(port) as publish:
+        number = 0
+        while thread.is_alive():  # whenever it has subscribed
+            publish("a/b", f"{number}")
+            number += 1
+            thread.join(0.05)
+
+    assert len(heard) == 3
+    assert {json.loads(line)["topic"] for line in heard} == {"a/b"}
+    assert not (tmp_path / "none").exists()
+    assert landing.listen(settings, 3, 0.1) == []

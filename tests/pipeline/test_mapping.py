@@ -9,7 +9,7 @@ import pytest
 from sensorgrid.model.errors import SensorGridError
 from sensorgrid.pipeline.ingest.attributes import KNOWN
 from sensorgrid.pipeline.sources.declaration import SHIPPED, path_of
-from sensorgrid.pipeline.sources.mapping import MappingError, mapping_of, read_mapping
+from sensorgrid.pipeline.sources.mapping import COMPASS, MappingError, mapping_of, read_mapping
 from sensorgrid.pipeline.sources.stations import stations_of
 
 WIDE = """
@@ -65,7 +65,7 @@ def test_the_station_table_that_a_mapping_names_is_found_beside_it() -> None:
 @pytest.mark.parametrize(
     ("changes", "key", "expected"),
     [
-        ({"format": "xml"}, "format", "one of csv, json, parquet, measurements"),
+        ({"format": "xml"}, "format", "one of csv, json, parquet, metar, bufr, measurements"),
         ({"format": None}, "format", "a text"),
         ({"colums": ["id"]}, "colums", "one of the keys sensor, "),
         ({"delimiter": "::"}, "delimiter", "one character"),
@@ -169,3 +169,40 @@ def test_a_long_record_needs_attribute_and_unit_from_somewhere() -> None:
     base["record"]["default_unit"] = "hPa"
     with pytest.raises(MappingError, match=r"record.default_unit: found 'hPa'"):
         mapping_of(base, name="feed.toml")
+
+
+@pytest.mark.parametrize(
+    ("change", "expected"),
+    [
+        ({"optional": ["id"]}, r"optional: found 'id', expected one of"),
+        ({"optional": ["when"]}, r"optional: found 'when', expected one of"),
+        ({"optional": ["nothing"]}, r"optional: found 'nothing', expected one of"),
+        (
+            {"optional": ["t"], "header": False},
+            r"optional: found \['t'\], expected none: only CSV with a header",
+        ),
+        (
+            {"position.elevation_unit": "hPa"},
+            r"position.elevation_unit: found 'hPa', expected a unit of length",
+        ),
+        ({"time.column": []}, r"time.column: found None, expected the column of the time"),
+        (
+            {"values.air_temperature.lookup": "sea"},
+            r"lookup: found 'sea', expected one of compass, or a table",
+        ),
+        ({"values.air_temperature.lookup": {"a": "b"}}, r"lookup.a: found 'b', expected a number"),
+        ({"lookups.mine": {"a": "b"}}, r"lookups.mine.a: found 'b', expected a number"),
+    ],
+)
+def test_what_may_be_absent_and_what_texts_stand_for_is_checked(
+    change: dict[str, Any], expected: str
+) -> None:
+    with pytest.raises(MappingError, match=expected):
+        mapping_of(changed(change), name="feed.toml")
+
+
+def test_the_compass_has_sixteen_points_and_north_is_not_0() -> None:
+    table = dict(COMPASS["compass"])
+
+    assert len(table) == 16
+    assert (table["N"], table["E"], table["SSW"], table["NNW"]) == (360.0, 90.0, 202.5, 337.5)

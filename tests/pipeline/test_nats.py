@@ -22,6 +22,7 @@ from sensorgrid.pipeline.sources.nats import (
     NatsSource,
     NatsSourceError,
     NatsStreamReader,
+    first_messages,
     read_range,
 )
 from servers import free_port, nats_server, needs_nats, wait_for
@@ -308,3 +309,13 @@ def test_long_messages_are_cut() -> None:
 
     assert row[2] == "x" * 4096
     assert row[3] == f"payload: found {RAW_BYTES_MAX + 1} bytes, expected at most {RAW_BYTES_MAX}"
+
+
+@needs_nats
+def test_the_first_messages_of_a_stream_are_a_few(url: str, name: str) -> None:
+    settings = NatsSettings(name, servers=(url,))
+
+    assert len(first_messages(settings, 5)) == 0
+    fill(url, name, 9)
+    assert first_messages(settings, 5)["text"].to_pylist() == ["1", "2", "3", "4", "5"]
+    assert len(first_messages(settings, 50)) == 9

@@ -115,7 +115,8 @@ def test_what_the_lake_has_gathered_changes_coming_ticks_only(tmp_path) -> None:
         )
     lake.write("tiles", table_of(blocks, GRID), ("attribute", "day"), "streamx", 0, 0)
     numbers, names = np.arange(300, dtype=np.uint64), [f"S{n}" for n in range(300)]
-    sensors = pa.table([pa.array(numbers), names, [TEMPERATURE.name] * 300, x, y], schema=SENSOR)
+    nothing = pa.nulls(300, pa.float64())
+    sensors = pa.table([pa.array(numbers), names, [TEMPERATURE.name] * 300, x, y, nothing], schema=SENSOR)
     lake.write("sensors", sensors, (), "streamx", 0, 0)
     newest = 100 + TICKS - 1
 

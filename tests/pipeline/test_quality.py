@@ -49,6 +49,7 @@ def test_each_fault_has_its_flag_and_its_test(spark: SparkSession) -> None:
         ({"value": nan}, (9, "missing")),
         ({"value": None, "longitude": None}, (9, "missing")),
         ({"attribute": "sea_surface_wave_significant_height"}, (4, "attribute")),
+        ({"attribute": "sea_surface_wave_significant_height", "value": None}, (4, "attribute")),
         ({"attribute": None}, (4, "attribute")),
         ({"longitude": None}, (4, "position")),
         ({"latitude": None}, (4, "position")),

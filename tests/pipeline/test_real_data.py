@@ -254,3 +254,47 @@ def test_a_backfill_of_real_reports_adds_up_and_looks_like_weather(
         assert any(r["sensor"] == "WUY" and r["test"] == "position" for r in letters)
         assert total.duplicate > 9_000
         assert total.tests["conflict"] > 0
+
+
+def test_norwegian_stations_without_a_name_have_time_and_place_from_file_name_and_columns(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    (tmp_path / "norway.toml").write_text(
+        """
+        format = "csv"
+        delimiter = ";"
+        columns = ["lon", "lat", "elev", "value"]
+        topic = "ta_{stamp}Z.txt"
+        [sensor]
+        columns = ["lon", "lat"]
+        [position]
+        longitude = "lon"
+        latitude = "lat"
+        elevation = "elev"
+        [time]
+        column = "{stamp}"
+        format = "yyyyMMdd'T'HH"
+        [values.air_temperature]
+        column = "value"
+        unit = "degC"
+        """
+    )
+    files = sorted((DATA / "norway-qc-demo").glob("ta_*.txt"))
+
+    mapping = read_mapping(tmp_path / "norway.toml")
+    frame = read_files(spark, str(DATA / "norway-qc-demo" / "ta_*.txt"), mapping, source="n", streaming=False)
+    rows = pandas_of(frame)
+
+    source = pd.concat([pd.read_csv(path, sep=";") for path in files])
+    assert len(rows) == len(source)
+    assert rows["reason"].isna().all()
+    assert rows["elevation"].sum() == pytest.approx(source["elev"].sum())
+    assert set(rows["event_time"].dt.strftime("%Y%m%dT%HZ")) == {path.stem[3:] for path in files}
+
+
+def test_elevations_of_metar_stations_come_with_them(metar: pd.DataFrame) -> None:
+    source = raw(METAR)
+
+    rows = metar[metar["attribute"] == "air_temperature"]
+    assert rows["elevation"].notna().sum() == source["elevation_m"].notna().sum()
+    assert rows["elevation"].sum() == pytest.approx(source["elevation_m"].sum())

@@ -192,3 +192,35 @@ def test_learning_takes_the_most_frequent_position_and_the_middle_of_it(spark: S
         measured(spark, [{"sensor": "a", "longitude": 3150.0, "latitude": 4820.0}]), coordinates="planar"
     )
     assert [(e.longitude, e.latitude) for e in planar.entries] == [(3150.0, 4820.0)]
+
+
+def test_elevations_come_from_the_table_where_the_measurement_has_none(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    text = "id,longitude,latitude,elevation,valid_from\na,1,2,512.5,\nb,,,30,\nc,5,6,,\nc,5,6,7,2022-01-01\n"
+    stations = read_stations(table(tmp_path, text))
+    rows = [
+        {"sensor": "a"}, {"sensor": "a", "elevation": 3.0}, {"sensor": "b", "longitude": 8.0, "latitude": 9.0},
+        {"sensor": "c"}, {"sensor": "d"},
+    ]  # fmt: skip
+
+    found = locate(measured(spark, rows), stations).collect()
+
+    assert [(r.longitude, r.latitude, r.elevation) for r in found] == [
+        (1.0, 2.0, 512.5), (1.0, 2.0, 3.0), (8.0, 9.0, 30.0), (5.0, 6.0, 7.0), (None, None, None),
+    ]  # fmt: skip
+
+
+def test_a_table_that_contradicts_itself_about_a_height_is_refused(tmp_path: Path) -> None:
+    text = "id,longitude,latitude,elevation\na,1,2,100\na,1,2,900\n"
+
+    with pytest.raises(StationError, match="positions: found lines 2 and 3 for the same time"):
+        read_stations(table(tmp_path, text))
+
+
+def test_a_column_of_elevations_that_the_mapping_names_must_be_there(tmp_path: Path) -> None:
+    path = table(tmp_path, "id,longitude,latitude,elevation\na,1,2,100\n")
+
+    assert read_stations(path).entries[0].elevation == 100.0
+    with pytest.raises(StationError, match=r"expected 'height' among them"):
+        read_stations(path, StationColumns(elevation="height"))

@@ -39,7 +39,7 @@ from sensorgrid.pipeline.ingest.attributes import KNOWN
 from sensorgrid.pipeline.lake.folder import Lake
 from sensorgrid.pipeline.plan import Plan
 from sensorgrid.pipeline.planning import first_plan, for_all_groups
-from sensorgrid.pipeline.schema import MEASUREMENT
+from sensorgrid.pipeline.schema import MEASUREMENT, MEASUREMENT_ARROW
 from sensorgrid.pipeline.settings import PipelineSettings, settings_of
 from sensorgrid.pipeline.spark import backfill
 from sensorgrid.pipeline.spark.packing import Chunks
@@ -408,7 +408,7 @@ class Feed:
             beat = dict.fromkeys(part.column_names) | {"attribute": CLOCK, "event_time": now_us}
             part = pa.concat_tables([part, pa.Table.from_pylist([beat], schema=part.schema)])
             for name in set(empty) - set(part.column_names):
-                part = part.append_column(name, pa.nulls(len(part), pa.string()))
+                part = part.append_column(name, pa.nulls(len(part), MEASUREMENT_ARROW.field(name).type))
             path = self.folder / f"{number:06d}.parquet"
             pq.write_table(part, path)
             os.utime(path, (number, number))  # files are read in this order

@@ -57,6 +57,8 @@ def demo(
         raise DemoError(f"--report: found no folder {report.parent}, expected one")
     with _place(folder) as place:
         result = asyncio.run(_run(Show(Stage(), place, seconds), report))
+        if result is None:
+            raise KeyboardInterrupt
     if write(target, result.to_dict()):
         _summary(result)
     errors.print(f"report: {report}", style="dim", highlight=False, soft_wrap=True)
@@ -81,7 +83,8 @@ def _place(folder: Path | None) -> Iterator[Path]:
     yield folder.resolve()
 
 
-async def _run(show: "Show", report: Path) -> "Result":
+async def _run(show: "Show", report: Path) -> "Result | None":
+    """None if somebody stopped it: an exception of a task that nobody asks for is a line of asyncio's at the end."""
     from sensorgrid.demo.report import render
     from sensorgrid.demo.telling import story_of
 
@@ -110,7 +113,7 @@ async def _run(show: "Show", report: Path) -> "Result":
                 await asyncio.gather(drawing, return_exceptions=True)
     except asyncio.CancelledError:
         if stopped:
-            raise KeyboardInterrupt from None
+            return None
         raise
 
 

@@ -12,6 +12,7 @@ from sensorgrid.cli import arguments
 from sensorgrid.cli.output import write
 
 console = Console()
+errors = Console(stderr=True)
 STYLES = {"ok": "green", "warn": "yellow", "fail": "bold red"}
 
 
@@ -22,6 +23,10 @@ def doctor(
     clients: Annotated[
         int, typer.Option("--clients", min=1, help="That one broker shall be able to serve.")
     ] = 1000,
+    records: Annotated[
+        int,
+        typer.Option("--records", min=0, help="Parse so many records of each source; 0 looks at none."),
+    ] = 100,
     json_file: Annotated[
         Path | None, typer.Option("--json", metavar="FILE", help="Also write the findings here; - only them.")
     ] = None,
@@ -35,7 +40,8 @@ def doctor(
     target = arguments.read_target(json_file)
     findings = list(doctor_machine.check(clients))
     if config is not None:
-        findings += doctor_config.check(config)
+        with errors.status("parsing the first records of each source"):
+            findings += doctor_config.check(config, records)
     rows = [
         {"status": f.status, "subject": f.subject, "found": f.found, "expected": f.expected} for f in findings
     ]

@@ -27,8 +27,8 @@ _PARTIAL_CHAIN = 0x80000
 """OpenSSL: a certificate that is trusted by itself needs no root"""
 
 
-def check(path: Path) -> Iterator[Finding]:
-    """Look at everything that a configuration names."""
+def check(path: Path, records: int = 0) -> Iterator[Finding]:
+    """Look at everything that a configuration names, and parse so many records of each source."""
     from sensorgrid.pipeline.settings import read_settings
 
     try:
@@ -38,7 +38,14 @@ def check(path: Path) -> Iterator[Finding]:
         yield Finding("fail", "configuration", str(error), "one as in docs/pipeline.md and docs/runtime.md")
         return
     yield Finding("ok", "configuration", str(path))
-    yield from _sources(settings)
+    usable = True
+    for finding in _sources(settings):
+        usable = usable and (finding.subject != "mappings" or finding.status != "fail")
+        yield finding
+    if records and settings.sources and usable:
+        from sensorgrid.cli.doctor_records import check_records
+
+        yield from check_records(settings, records)
     yield from _lake(settings)
     yield _disk(settings)
     if "network" not in content:

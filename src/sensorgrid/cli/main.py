@@ -21,6 +21,7 @@ from sensorgrid.cli import (
     explain,
     pipeline,
     query,
+    reference,
     status,
     up,
 )
@@ -47,6 +48,7 @@ app.command("query")(query.query)
 app.command("doctor")(doctor.doctor)
 app.command("status")(status.status)
 app.command("demo")(demo.demo)
+app.command("reference")(reference.reference)
 
 console = Console()
 errors = Console(stderr=True)

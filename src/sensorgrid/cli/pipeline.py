@@ -72,6 +72,7 @@ def backfill_command(
     target, settings = arguments.read_target(json_file), _settings(config, master)
     first, end = _moment("--from", start), _moment("--until", until)
     with _session(settings) as session, errors.status("starting") as status:
+        _tell_unplaced(session, settings)
 
         def say(text: str) -> None:
             status.update(text)
@@ -104,6 +105,7 @@ def replay_command(
     target, settings = arguments.read_target(json_file), _settings(config, master)
     first, end = _moment("--from", start), _moment("--until", until)
     with _session(settings) as session, _live() as listen:
+        _tell_unplaced(session, settings)
         stop = _stop_on_signals()
         outcome = jobs.replay(
             session, settings, stop, speed=speed, first=first, until=end, listen=listen, say=_say
@@ -161,7 +163,8 @@ def status_command(config: Config, place: LakePath = None, json_file: JsonFile =
 def map_command(
     config: Config,
     attribute: Annotated[
-        str | None, typer.Option(help="Which one; the first of the grid if left out.")
+        str | None,
+        typer.Option(help="Which one, or wind: its speed, with arrows; the first of the grid if left out."),
     ] = None,
     at: Annotated[
         str | None, typer.Option("--at", help="Moment, ISO 8601 with zone; the newest tick.")
@@ -169,10 +172,13 @@ def map_command(
     out: Annotated[Path, typer.Option("--out", help="A PNG, PDF or SVG file.")] = Path("map.png"),
     place: LakePath = None,
     coast: Annotated[
-        Path | None, typer.Option("--coast", help="Coastlines: CSV with ring number, longitude, latitude.")
+        Path | None,
+        typer.Option(
+            "--coast", help="Other coastlines than ours: CSV with ring number, longitude, latitude."
+        ),
     ] = None,
 ) -> None:
-    """Draw a tick of the lake as a map: values, stated errors, sensors.
+    """Draw a tick of the lake as a map: values, stated errors, sensors, coastlines, wind as arrows.
 
     Example: sensorgrid pipeline map grid.toml --attribute air_temperature --out map.png
     """
@@ -220,6 +226,26 @@ def _session(settings: Any) -> Iterator[Any]:
         yield session
     finally:
         session.stop()
+
+
+def _tell_unplaced(session: Any, settings: Any) -> None:
+    """Say which sensors have no position, by a look at the first records of each folder that needs a table."""
+    from sensorgrid.pipeline.ingest.inlet import name_of
+    from sensorgrid.pipeline.ingest.sampling import sample
+    from sensorgrid.pipeline.sources.mapping import read_mapping
+
+    for source in settings.sources:
+        if source.kind != "files" or (
+            source.stations is None and read_mapping(source.mapping).stations.table is None
+        ):
+            continue
+        found = sample(session, settings, source, settings.grid.grid())
+        if found.unplaced:
+            names = ", ".join(found.unplaced[:5]) + (", …" if len(found.unplaced) > 5 else "")
+            _say(
+                f"source {name_of(source)}: found {len(found.unplaced):,} of {found.sensors:,} sensors in the first"
+                f" {found.records:,} records without a position ({names}), expected a line for each in its table"
+            )
 
 
 def _stop_on_signals() -> threading.Event:
@@ -272,13 +298,16 @@ def _finish(command: str, outcome: Any, settings: Any, target: Path | None) -> N
     if outcome.unbalanced:
         errors.print(
             f"error: the counts of batches {outcome.unbalanced[:5]} do not add up, expected raw = used + flagged"
-            " + duplicate + late + dead letter",
+            " + ignored + duplicate + late + dead letter",
             style="red",
         )
         sys.exit(1)
 
 
 def _summary(outcome: Any) -> Table:
+    from sensorgrid.cli.pipeline_views import NOT_FLAGGED
+    from sensorgrid.pipeline.lake.ledger import ENDS
+
     total = outcome.total
     table = Table(
         title=f"{outcome.batches:,} {'batch' if outcome.batches == 1 else 'batches'} in {outcome.seconds:.1f} s",
@@ -287,13 +316,13 @@ def _summary(outcome: Any) -> Table:
     table.add_column("measurements")
     table.add_column("", justify="right")
     table.add_column("of raw", justify="right")
-    for name in ("raw", "used", "flagged", "duplicate", "late", "dead_letter"):
+    for name in ("raw", *ENDS):
         value = getattr(total, name)
         share = f"{value / total.raw:.1%}" if total.raw else ""
         table.add_row(name.replace("_", " "), f"{value:,}", share)
     table.add_section()
     for test, value in sorted(total.tests.items(), key=lambda item: -item[1]):
-        if value and test != "dead_letter":
+        if value and test not in NOT_FLAGGED:
             table.add_row(f"  {test}", f"{value:,}", f"{value / total.raw:.1%}" if total.raw else "")
     table.add_section()
     table.add_row("grids published", f"{total.blocks:,}", "")

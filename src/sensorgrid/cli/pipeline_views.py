@@ -9,10 +9,13 @@ from rich.table import Table
 
 from sensorgrid.model.grid import Grid
 from sensorgrid.pipeline.delivery.waiting import Counts, Waiting
+from sensorgrid.pipeline.ingest.reasons import top_kinds
 from sensorgrid.pipeline.jobs import Report
 from sensorgrid.pipeline.lake.folder import Lake
-from sensorgrid.pipeline.lake.ledger import Ledger
+from sensorgrid.pipeline.lake.ledger import ENDS, Ledger
 
+NOT_FLAGGED = ("dead_letter", "attribute")
+"""tests that have a count of their own"""
 REASONS = 12
 """so many kinds of refusal are listed"""
 
@@ -24,8 +27,9 @@ def line_of(report: Report) -> str:
     wrong = "" if batch.balanced else "  THE COUNTS DO NOT ADD UP"
     return (
         f"batch {report.batch}: {batch.raw:,} in {report.seconds:.1f} s, {batch.blocks} grids, newest tick {newest}"
-        f" | in this run {total.raw:,} raw = {total.used:,} used + {total.flagged:,} flagged + {total.duplicate:,}"
-        f" duplicate + {total.late:,} late + {total.dead_letter:,} dead{wrong}"
+        f" | in this run {total.raw:,} raw = {total.used:,} used + {total.flagged:,} flagged"
+        f" + {total.ignored:,} ignored + {total.duplicate:,} duplicate + {total.late:,} late"
+        f" + {total.dead_letter:,} dead{wrong}"
     )
 
 
@@ -46,14 +50,15 @@ def lake_facts(lake: Lake, grid: Grid, waiting: Waiting | None = None) -> dict[s
                 "revised": pc.sum(pc.greater(mine["revision"], 0)).as_py(),
             }
         )
-    totals = lake.totals()
+    totals, letters = lake.totals(), lake.letters()
     return {
         "lake": lake.root,
         "counts": totals.to_dict(),
         "gateways": None if waiting is None else gateway_facts(totals, waiting.counts()),
         "attributes": per_attribute,
         "sensors": len(lake.sensors()),
-        "refused": _refused(lake.letters()),
+        "refused": _refused(letters),
+        "reasons": _reasons(letters),
     }
 
 
@@ -78,28 +83,42 @@ def _refused(letters: pa.Table) -> list[dict[str, Any]]:
     return sorted(rows, key=lambda row: -row["number"])
 
 
+def _reasons(letters: pa.Table) -> list[tuple[str, int]]:
+    counted = letters.group_by("reason").aggregate([("flag", "count")]) if len(letters) else letters
+    reasons = zip(counted["reason"].to_pylist(), counted.columns[-1].to_pylist(), strict=True)
+    return top_kinds((str(reason or "no reason"), number) for reason, number in reasons)
+
+
 def show_lake(console: Console, facts: dict[str, Any]) -> None:
     """The facts as tables."""
     table = Table(title=f"lake {facts['lake']}", title_justify="left")
     for name in ("attribute", "ticks", "first", "last", "grids", "revised"):
         left = name in ("attribute", "first", "last")
-        table.add_column(name, justify="left" if left else "right", no_wrap=name in ("first", "last"))
+        table.add_column(
+            name,
+            justify="left" if left else "right",
+            no_wrap=name in ("first", "last"),
+            overflow="fold" if name == "attribute" else "ellipsis",  # long names go on in the next line
+        )
     for row in facts["attributes"]:
         table.add_row(*(f"{v:,}" if isinstance(v, int) else str(v) for v in row.values()))
     console.print(table)
     counts = facts["counts"]
-    names = ("raw", "used", "flagged", "duplicate", "late", "dead_letter")
     console.print(
         f"{facts['sensors']:,} sensors; in all runs: "
-        + ", ".join(f"{counts[n]:,} {n.replace('_', ' ')}" for n in names),
+        + ", ".join(f"{counts[n]:,} {n.replace('_', ' ')}" for n in ("raw", *ENDS)),
         highlight=False,
+        soft_wrap=True,
     )
     if facts["gateways"] is not None:
         show_gateways(console, facts["gateways"])
     if counts["tests"]:
         tests = sorted(counts["tests"].items(), key=lambda item: -item[1])
         console.print(
-            "flagged: " + ", ".join(f"{number:,} {test}" for test, number in tests), highlight=False
+            "flagged: "
+            + ", ".join(f"{number:,} {test}" for test, number in tests if test not in NOT_FLAGGED),
+            highlight=False,
+            soft_wrap=True,
         )
     if facts["refused"]:
         refused = Table(title="refused, with their reasons in letters/", title_justify="left")
@@ -109,6 +128,8 @@ def show_lake(console: Console, facts: dict[str, Any]) -> None:
         for row in facts["refused"][:REASONS]:
             refused.add_row(str(row["test"]), str(row["attribute"] or ""), f"{row['number']:,}")
         console.print(refused)
+        for reason, number in facts["reasons"]:
+            console.print(f"{number:,} × {reason}", highlight=False, soft_wrap=True)
 
 
 def show_gateways(console: Console, facts: dict[str, Any]) -> None:

@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import signal
 import sys
+import time
 from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
     from sensorgrid.client.streams import AsyncStream
 
 REFRESH_S = 0.25
+SILENCE_S = 30.0
+"""so long nothing is said where no tick comes, or two ticks' time if that is longer"""
 
 console = Console()
 errors = Console(stderr=True)
@@ -181,16 +184,20 @@ class _Silence(_Show):
 
 
 class _Lines(_Show):
-    """A line per tick; trouble on standard error."""
+    """A line per tick; trouble on standard error, and so is a long silence."""
 
-    def __init__(self) -> None:
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         super().__init__()
         self._last = ""
+        self._clock = clock
+        self._heard_s = clock()
+        self._apart_s = self._patience_s = 0.0
 
     def field(self, field: "Field", shot: Any) -> None:
         from sensorgrid.cli.query_view import line
 
         super().field(field, shot)
+        self._heard_s, self._patience_s = self._clock(), self._first_patience_s()
         print(line(shot), flush=True)
 
     def waits(self, url: str, apart_s: float) -> None:
@@ -198,12 +205,28 @@ class _Lines(_Show):
 
         text = f"connected to {url}; the query has a tick every {span(apart_s)}, waiting for the first"
         print(text, file=sys.stderr, flush=True)
+        self._heard_s, self._apart_s = self._clock(), apart_s
+        self._patience_s = self._first_patience_s()
 
     def state(self, status: str, reason: str, note: str) -> None:
         text = f"{status}: {reason}" if reason else status
         if text != self._last and (status == "suspended" or self._last.startswith("suspended")):
             print(text, file=sys.stderr, flush=True)
         self._last = text
+        self._say_if_silent(status)
+
+    def _first_patience_s(self) -> float:
+        return max(SILENCE_S, 2 * self._apart_s)
+
+    def _say_if_silent(self, status: str) -> None:
+        """Say that nothing comes; again when it has lasted twice as long."""
+        from sensorgrid.cli.query_view import span
+
+        silent_s = self._clock() - self._heard_s
+        if self._patience_s and silent_s >= self._patience_s and status not in ("suspended", "ended"):
+            text = f"no tick for {span(silent_s)}; does the pipeline run? `sensorgrid doctor` looks"
+            print(text, file=sys.stderr, flush=True)
+            self._patience_s *= 2
 
 
 class _Screen(_Show):

@@ -62,12 +62,19 @@ class GridSettings(Strict):
     """``[grid]``: the world; see `sensorgrid.Grid`."""
 
     extent: tuple[float, float, float, float] = (-180.0, -90.0, 180.0, 90.0)
+    """west, south, east, north"""
     shape: tuple[int, int] = (512, 256)
+    """points along x and y, powers of two; each in the middle of its area"""
     tick: Duration = 600.0
+    """from one grid to the next"""
     resolution_bits: int | tuple[int, int, int] = 4
+    """how often resolution can be halved, along x, y and time"""
     coordinates: Literal["lonlat", "planar"] = "lonlat"
+    """planar: x and y in metres"""
     attributes: tuple[str, ...] = ("air_temperature",)
+    """what the grid carries, by CF standard names; wind as eastward_wind and northward_wind"""
     region_digits: int = 4
+    """the grid is cut into 2 to the power of so many regions, which are gridded and owned one by one"""
 
     def grid(self) -> Grid:
         """The grid."""

@@ -46,6 +46,7 @@ class BrokerSettings(Strict):
     """``[[network.brokers]]``: one broker."""
 
     id: Annotated[int, Field(ge=0, lt=BROKERS_MAX)]
+    """its number, different for each"""
     url: str
     """where others dial it, such as ws://10.0.0.5:7400"""
     listen: str | None = None
@@ -58,7 +59,9 @@ class TlsSettings(Strict):
     """``[network.tls]``."""
 
     cert_file: str
+    """the brokers' certificate (PEM)"""
     key_file: str
+    """and its key"""
     ca_file: str | None = None
     """of those who are dialled; the system's if left out"""
 

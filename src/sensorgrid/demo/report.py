@@ -335,7 +335,7 @@ it, has the tick that ran at that moment, if it wants that tick; the others miss
 def _method(story: Story) -> str:
     books = ""
     if story.books.get("raw"):
-        named = ("used", "flagged", "duplicate", "late", "dead_letter")
+        named = ("used", "flagged", "ignored", "duplicate", "late", "dead_letter")
         shares = " + ".join(f"{story.books.get(n, 0):,} {n.replace('_', ' ')}" for n in named)
         books = f"<li><b>Raw measurements</b> {story.books['raw']:,} = {shares}.</li>"
     events = "".join(f"<li><b>{at:5.1f} s</b> {escape(text)}</li>" for at, text in story.events)

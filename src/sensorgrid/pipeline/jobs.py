@@ -127,6 +127,8 @@ def backfill(
     flagged = inlet.flagged(session, settings, grid, streaming=False)
     job.lake.create()
     seen = planning.look(flagged, grid)
+    if seen is None and (first is None or until is None):
+        raise JobError(f"backfill: {inlet.nothing_good(flagged)}")
     span = _span(grid, seen, first, until)
     if job.lake.streamed():
         span = _before_stream(job, span)
@@ -164,10 +166,6 @@ def _span(
     grid: Grid, seen: planning.Seen | None, first: datetime | None, until: datetime | None
 ) -> fill.Span:
     tick_us = round(grid.tick * 1e6)
-    if (first is None or until is None) and seen is None:
-        raise JobError(
-            "backfill: found no good measurement in the sources, expected some, or --from and --until"
-        )
     low = grid.tick_from(first) if first is not None else seen.first_us // tick_us if seen else 0
     high = grid.tick_from(until) - 1 if until is not None else seen.last_us // tick_us if seen else 0
     if high < low:
@@ -479,6 +477,8 @@ def replay(
     rows = inlet.measurements(session, settings, streaming=False)
     flagged = inlet.check(rows, settings, grid)
     seen = planning.look(flagged, grid)
+    if seen is None and (first is None or until is None):
+        raise JobError(f"replay: {inlet.nothing_good(flagged)}")
     span = _span(grid, seen, first, until)
     plan = None
     if seen is not None:

@@ -30,6 +30,9 @@ MEASUREMENT = StructType(
         StructField("attribute", StringType()),  # CF standard name
         StructField("longitude", DoubleType()),  # or x, on a planar grid
         StructField("latitude", DoubleType()),  # or y
+        StructField(
+            "elevation", DoubleType()
+        ),  # of the sensor above the sea, in metres; null if nobody says it
         StructField("event_time", TimestampType()),
         StructField("value", DoubleType()),
         StructField("unit", StringType()),

@@ -8,7 +8,7 @@ import math
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, ValidationError
+from pydantic import Field, ValidationError, model_validator
 from pydantic_settings import SettingsConfigDict
 
 from sensorgrid.configuration.base import (
@@ -52,11 +52,13 @@ class GriddingSettings(Strict):
     """``[gridding]``: how grids are made."""
 
     kernel: str = DEFAULT
+    """how values between sensors are found; see docs/gridding.md"""
     halo: Annotated[float, Field(gt=0)] | Literal["auto"] = "auto"
     """metres around each region, or as wide as the density of sensors asks for"""
     calibrate: bool = True
     """whether parameters are fitted to the data; otherwise priors are used"""
     calibrate_every: Duration = 6 * 3600.0
+    """how often a stream looks at halos and parameters again"""
     ready_within: Annotated[float, Field(gt=0)] = 0.8
     """part of a tick that gridding may take before the cheaper kernel is chosen"""
 
@@ -65,12 +67,19 @@ class AttributeSettings(Strict):
     """``[quality.attributes.NAME]``: limits instead of the usual ones, in canonical units."""
 
     gross: tuple[float, float] | None = None
+    """values outside fail"""
     usual: tuple[float, float] | None = None
+    """values outside are suspect"""
     step: float | None = None
+    """larger jumps between two consecutive reports are suspect"""
     rate: float | None = None
+    """faster changes are suspect, per hour"""
     spike: float | None = None
+    """a value that leaves both neighbours in time by more is suspect"""
     flat: Duration | None = None
+    """an unchanged value for longer is suspect; 0 switches the check off"""
     noise: float | None = None
+    """usual error of one report, one standard deviation"""
 
 
 class QualitySettings(Strict):
@@ -79,6 +88,7 @@ class QualitySettings(Strict):
     future: Duration = 600.0
     """clocks of sensors may be ahead by so much"""
     attributes: dict[str, AttributeSettings] = Field(default_factory=dict)
+    """limits by attribute: see below"""
 
 
 class FileSource(Strict):
@@ -86,9 +96,13 @@ class FileSource(Strict):
 
     kind: Literal["files"]
     name: str = ""
+    """in letters and messages; the kind if left out"""
     path: str
-    mapping: str
-    """a shipped one by name, or a file"""
+    """a folder, a file or a pattern"""
+    mapping: str = ""
+    """a shipped one by name, or a file; the one of the format if left out"""
+    format: Literal["metar", "bufr"] | None = None
+    """raw METAR reports or BUFR messages, with the mapping that is shipped for them"""
     stations: str | None = None
     """a station table, instead of the mapping's"""
     learn_stations: bool = False
@@ -96,17 +110,35 @@ class FileSource(Strict):
     max_files: Annotated[int, Field(ge=1)] = 100_000
     """files of one micro-batch; what waits beyond that after an outage comes when its tick may be closed"""
 
+    @model_validator(mode="after")
+    def _find_mapping(self) -> "FileSource":
+        if not self.mapping and self.format is None:
+            raise ValueError("mapping: found none, expected a shipped one by name, a file, or format")
+        if self.mapping and self.format is not None:
+            raise ValueError(
+                "mapping and format: found both, expected one: the mapping's file says the format"
+            )
+        if self.format is not None:
+            object.__setattr__(self, "mapping", {"metar": "metar_raw", "bufr": "bufr"}[self.format])
+        return self
+
 
 class MqttSource(Strict):
     """A topic of an MQTT server, by way of the landing daemon."""
 
     kind: Literal["mqtt"]
     name: str = ""
+    """in letters and messages; the kind if left out"""
     host: str = "localhost"
+    """of the server"""
     port: int = 1883
+    """of the server; with TLS usually 8883"""
     topics: tuple[str, ...]
+    """filters such as sensors/+/temperature"""
     mapping: str = "plain_json"
+    """a shipped one by name, or a file"""
     stations: str | None = None
+    """a station table, instead of the mapping's"""
     landing: str | None = None
     """folder for what has been received and not yet read; "landing-" and the source's name if left out"""
     client_id: str | None = None
@@ -114,14 +146,19 @@ class MqttSource(Strict):
     username_env: str | None = None
     """name of the environment variable that holds it"""
     password_env: str | None = None
+    """likewise"""
     ca_file: str | None = None
+    """certificates to trust; the system's if left out"""
     cert_file: str | None = None
+    """our own certificate, where the server wants one"""
     key_file: str | None = None
+    """and its key"""
     tls: bool = False
     """encrypt; implied by any of the files"""
     daemon: bool = True
     """whether `pipeline run` starts the landing daemon; otherwise `pipeline land` runs elsewhere"""
     max_files: Annotated[int, Field(ge=1)] = 100_000
+    """landed files of one micro-batch"""
 
 
 class NatsSource(Strict):
@@ -129,11 +166,17 @@ class NatsSource(Strict):
 
     kind: Literal["nats"]
     name: str = ""
+    """in letters and messages; the kind if left out"""
     servers: str = "nats://localhost:4222"
+    """URLs with commas between them"""
     stream: str
+    """its name; it must exist, with retention by limits"""
     subject: str | None = None
+    """filter such as sensors.*.temperature; everything if left out"""
     mapping: str = "plain_json"
+    """a shipped one by name, or a file"""
     stations: str | None = None
+    """a station table, instead of the mapping's"""
     options: dict[str, str] = Field(default_factory=dict)
     """further options of the source: limits, names of environment variables for credentials and TLS"""
 
@@ -143,11 +186,17 @@ class KafkaSource(Strict):
 
     kind: Literal["kafka"]
     name: str = ""
+    """in letters and messages; the kind if left out"""
     servers: str
+    """HOST:PORT with commas between them"""
     topics: str
+    """names with commas between them"""
     mapping: str = "plain_json"
+    """a shipped one by name, or a file"""
     stations: str | None = None
+    """a station table, instead of the mapping's"""
     options: dict[str, str | int] = Field(default_factory=dict)
+    """further options of the source"""
 
 
 class SyntheticSource(Strict):
@@ -155,7 +204,9 @@ class SyntheticSource(Strict):
 
     kind: Literal["synthetic"]
     name: str = ""
+    """in letters and messages; the kind if left out"""
     options: dict[str, str | int | float] = Field(default_factory=dict)
+    """seed, stations, attributes, start, until and others: `sensorgrid.pipeline.sources.synthetic` lists them"""
 
 
 AnySource = Annotated[
@@ -182,19 +233,26 @@ class SparkSettings(Strict):
     """``[spark]``."""
 
     master: str = "local[*]"
+    """local[N], spark://host:port, or sc://host:port for Connect"""
     driver_memory: str = "1500m"
+    """of Java"""
     trigger: Duration | None = None
     """between two micro-batches; like `settle`, but 2 s at most, if left out"""
     conf: dict[str, str] = Field(default_factory=dict)
+    """any other setting of Spark"""
 
 
 class RetentionSettings(Strict):
     """``[retention]``: how long things are kept; nothing is removed where nothing is said."""
 
     tiles: Duration | None = None
+    """grids; for ever if left out"""
     letters: Duration | None = None
+    """what was refused; for ever if left out"""
     landing: Duration | None = 7 * 86400.0
+    """MQTT messages that have been read; files that have not been read stay"""
     compact_every: Duration = 3600.0
+    """how often a stream joins small files"""
 
 
 class PipelineSettings(FileSettings):
@@ -205,6 +263,7 @@ class PipelineSettings(FileSettings):
     )
 
     lake: str = "lake"
+    """a folder or URI for the history of the grids"""
     checkpoint: str | None = None
     """beside the lake if left out"""
     grid: GridSettings = GridSettings()

@@ -8,18 +8,21 @@ order of their arrival, the backfill in the order of its files, and both must gi
 
 import struct
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from hashlib import blake2b
 
 import numpy as np
 import numpy.typing as npt
 
 _HEAD = struct.Struct("<BII")
-_VERSION = 1
+_VERSION = 2
+_WITHOUT_ELEVATION = 1
+"""the version that packs had before they carried elevations; checkpoints may hold some"""
 _COLUMNS: tuple[tuple[str, str], ...] = (
     ("sensor", "<u8"), ("time_us", "<i8"), ("x", "<f8"), ("y", "<f8"), ("value", "<f8"), ("code", "u1"),
-    ("home", "u1"),
+    ("home", "u1"), ("elevation", "<f4"),
 )  # fmt: skip
+_NOBODY_SAYS = np.empty(0, np.float32)
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +43,12 @@ class Measurements:
     """which attribute of the group (see `groups`)"""
     home: npt.NDArray[np.uint8]
     """1 where the sensor lies in the region itself, 0 in its halo: each measurement has one home"""
+    elevation: npt.NDArray[np.float32] = field(default_factory=lambda: _NOBODY_SAYS)
+    """of the sensor, metres above the sea; NaN where nobody says it, everywhere if it is left out"""
+
+    def __post_init__(self) -> None:
+        if self.elevation is _NOBODY_SAYS:
+            object.__setattr__(self, "elevation", np.full(len(self.sensor), np.nan, np.float32))
 
     def __len__(self) -> int:
         return len(self.sensor)
@@ -58,9 +67,21 @@ class Measurements:
         return b"".join([_HEAD.pack(_VERSION, len(self), 0), *parts])
 
     def canonical(self) -> "Measurements":
-        """In canonical order: series (sensor and code), time, value; those at home first, then by position."""
-        order = np.lexsort((self.y, self.x, 1 - self.home, self.value, self.time_us, self.code, self.sensor))
-        return self.take(order)
+        """In canonical order: series (sensor and code), time, value; those at home first, then by position.
+
+        Of repeats the one with the lowest elevation comes first, and one without any last.
+        """
+        keys = (
+            self.elevation,
+            self.y,
+            self.x,
+            1 - self.home,
+            self.value,
+            self.time_us,
+            self.code,
+            self.sensor,
+        )
+        return self.take(np.lexsort(keys))
 
     def exact_repeats(self) -> npt.NDArray[np.bool_]:
         """Of rows in canonical order, those that repeat the row before: same series, time and value."""
@@ -83,10 +104,10 @@ def empty() -> Measurements:
 def decode(data: bytes) -> Measurements:
     """The measurements in a pack."""
     version, rows, _ = _HEAD.unpack_from(data)
-    if version != _VERSION:
+    if version not in (_VERSION, _WITHOUT_ELEVATION):
         raise ValueError(f"pack: found format {version}, expected {_VERSION}")
     columns, at = [], _HEAD.size
-    for _, kind in _COLUMNS:
+    for _, kind in _COLUMNS[: 7 if version == _WITHOUT_ELEVATION else None]:
         columns.append(np.frombuffer(data, kind, rows, at))
         at += columns[-1].nbytes
     return Measurements(*columns)

@@ -110,7 +110,7 @@ def text_of(mapping: Mapping, column: str) -> Column:
 
 def number_columns(mapping: Mapping) -> list[Column]:
     """Numbers that are needed besides the values: position and conditions."""
-    columns = [column for column in (mapping.longitude, mapping.latitude) if column]
+    columns = [column for column in (mapping.longitude, mapping.latitude, mapping.elevation) if column]
     columns += [condition.column for rule in mapping.rules for condition in rule.where]
     columns += [value.column for value in mapping.values if value.missing]
     columns += [mapping.long.value] if mapping.long else []
@@ -137,10 +137,17 @@ def is_missing(text: Column, number: Column, sentinels: tuple[Sentinel, ...]) ->
     return missing
 
 
+def time_text(mapping: Mapping) -> Column:
+    """What is written about the time, put together."""
+    assert mapping.time is not None
+    texts = [text_of(mapping, column) for column in mapping.time.columns]
+    return texts[0] if len(texts) == 1 else F.btrim(F.concat_ws(" ", *texts))
+
+
 def time_of(mapping: Mapping) -> Column:
     """The moment, in UTC, or null."""
     assert mapping.time is not None
-    text, form, zone = text_of(mapping, mapping.time.column), mapping.time.format, mapping.time.zone
+    text, form, zone = time_text(mapping), mapping.time.format, mapping.time.zone
     if form in ("epoch_s", "epoch_ms"):
         seconds = text.try_cast("double") / (1000.0 if form == "epoch_ms" else 1.0)
         possible = F.abs(seconds) < _YEAR_10000_S

@@ -1,5 +1,6 @@
 """From the configuration's sources to one stream, or batch, of flagged measurements."""
 
+from collections import Counter
 from dataclasses import replace
 from functools import reduce
 from glob import glob
@@ -8,6 +9,7 @@ from typing import Any
 
 import numpy as np
 from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F
 
 from sensorgrid.model.errors import SensorGridError
 from sensorgrid.model.grid import Grid
@@ -15,6 +17,7 @@ from sensorgrid.pipeline.gridding.groups import groups_of
 from sensorgrid.pipeline.gridding.kernels.interface import Floats
 from sensorgrid.pipeline.ingest.parsing import canonical, parse
 from sensorgrid.pipeline.ingest.quality import flag
+from sensorgrid.pipeline.ingest.reasons import HINTS, top_kinds
 from sensorgrid.pipeline.schema import MEASUREMENT
 from sensorgrid.pipeline.settings import (
     AnySource,
@@ -66,11 +69,40 @@ def check(rows: DataFrame, settings: PipelineSettings, grid: Grid, now: Column |
     return flag(rows, replace(grid, attributes=names), settings.limits(), now)
 
 
+def nothing_good(flagged: DataFrame) -> str:
+    """What became of all rows, where none is good: counts by test, and the most frequent reasons."""
+    reason: Column = F.col("reason")
+    # As far as Spark can: what is left over is taken out by `kind_of`.
+    for pattern in ("'[^']*'", r"\d+"):
+        reason = F.regexp_replace(reason, pattern, "0")
+    refused = flagged.where("flag != 1").groupBy("test", reason.alias("reason"))
+    rows = refused.agg(F.count("*").alias("rows"), F.first("reason").alias("example")).collect()
+    total = sum(row.rows for row in rows)
+    if not total:
+        return "found no measurement at all in the sources, expected some, or --from and --until"
+    tests: Counter[str] = Counter()
+    for row in rows:
+        tests[row.test] += row.rows
+    counts = ", ".join(f"{number:,} {test}" for test, number in tests.most_common())
+    said = [(row.example or f"{row.test}: {HINTS.get(row.test, 'refused')}", row.rows) for row in rows]
+    reasons = "".join(f"\n  {number:,} × {kind}" for kind, number in top_kinds(said))
+    return (
+        f"found no good measurement among {total:,} ({counts}), expected some, or --from and --until{reasons}"
+    )
+
+
 def check_sources(settings: PipelineSettings) -> None:
-    """Refuse mappings and station tables that cannot be read, before anything is started."""
+    """Refuse mappings and station tables that cannot be used, before anything is started."""
     for source in settings.sources:
-        if not isinstance(source, SyntheticSource):
-            _stations(source, read_mapping(source.mapping))
+        if isinstance(source, SyntheticSource):
+            continue
+        mapping = read_mapping(source.mapping)
+        stations = stations_for(source, mapping)
+        if mapping.format != "measurements" and mapping.longitude is None and stations is None:
+            raise InletError(
+                f"source {name_of(source)}: found no position, neither in the mapping {mapping.name} nor in a"
+                ' station table, expected [position] in the mapping or stations = "FILE" in the source'
+            )
 
 
 def name_of(source: AnySource) -> str:
@@ -84,7 +116,7 @@ def _open(session: SparkSession, source: AnySource, streaming: bool) -> DataFram
         reader: Any = session.readStream if streaming else session.read
         return _shaped(reader.format(SYNTHETIC).options(**source.options).load())
     mapping = read_mapping(source.mapping)
-    stations = _stations(source, mapping)
+    stations = stations_for(source, mapping)
     name = name_of(source)
     if isinstance(source, FileSource):
         read = _files(session, source, mapping, streaming, stations)
@@ -147,7 +179,8 @@ def _files(
     )  # fmt: skip
 
 
-def _stations(source: Any, mapping: Mapping) -> Stations | None:
+def stations_for(source: Any, mapping: Mapping) -> Stations | None:
+    """The station table of a source: its own, or the mapping's."""
     if source.stations is not None:
         return read_stations(source.stations, mapping.stations, mapping.aliases)
     return stations_of(mapping)
@@ -167,7 +200,7 @@ def known_positions(settings: PipelineSettings) -> tuple[Floats, Floats]:
             _, lon, lat = earth.stations()
             x, y = [*x, *lon.tolist()], [*y, *lat.tolist()]
             continue
-        stations = _stations(source, read_mapping(source.mapping))
+        stations = stations_for(source, read_mapping(source.mapping))
         if stations is not None:
             placed = [s for s in stations.entries if s.longitude is not None and s.latitude is not None]
             x += [float(s.longitude) for s in placed if s.longitude is not None]

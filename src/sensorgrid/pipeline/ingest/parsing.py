@@ -28,10 +28,11 @@ from sensorgrid.pipeline.ingest.fields import (
     text_columns,
     text_of,
     time_of,
+    time_text,
     topic_fault,
     topic_parts,
 )
-from sensorgrid.pipeline.ingest.units import UNITS, canonical_of
+from sensorgrid.pipeline.ingest.units import UNITS, canonical_of, conversion
 from sensorgrid.pipeline.schema import LETTER_BYTES_MAX, MEASUREMENT
 from sensorgrid.pipeline.sources.declaration import Condition, Long, Mapping, Value
 from sensorgrid.pipeline.sources.stations import Stations, locate
@@ -81,7 +82,9 @@ def parse(records: DataFrame, mapping: Mapping, stations: Stations | None = None
     rows = typed.select(
         "*", F.explode(F.when(F.col("fault").isNull(), F.col("items")).otherwise(dead)).alias("row")
     )
-    flat = rows.select("source", "raw", "sensor", "longitude", "latitude", "event_time", "fault", "row.*")
+    flat = rows.select(
+        "source", "raw", "sensor", "longitude", "latitude", "elevation", "event_time", "fault", "row.*"
+    )
     valued = flat.select("*", number_in(mapping, F.col("text")).alias("number"))
     judged = valued.select(
         "*", (F.col("void") | is_missing(F.col("text"), F.col("number"), mapping.missing)).alias("missing")
@@ -91,6 +94,7 @@ def parse(records: DataFrame, mapping: Mapping, stations: Stations | None = None
         "attribute",
         "longitude",
         "latitude",
+        "elevation",
         "event_time",
         F.when(
             ~F.col("missing") & F.col("fault").isNull() & F.col("lack").isNull() & _is_finite(),
@@ -172,8 +176,8 @@ def _typed(mapping: Mapping) -> list[Column]:
     place = [_coordinate(mapping, column) for column in (mapping.longitude, mapping.latitude)]
     time_fault = F.concat(
         F.lit("time "),
-        shown(text_of(mapping, mapping.time.column)),
-        F.lit(f" of {mapping.time.column}, expected {mapping.time.format}"),
+        shown(time_text(mapping)),
+        F.lit(f" of {', '.join(mapping.time.columns)}, expected {mapping.time.format}"),
     )
     fault = F.coalesce(
         F.col("fault"),
@@ -188,6 +192,7 @@ def _typed(mapping: Mapping) -> list[Column]:
         sensor.alias("sensor"),
         place[0][0].alias("longitude"),
         place[1][0].alias("latitude"),
+        _elevation(mapping).alias("elevation"),
         moment.alias("event_time"),
         fault.alias("fault"),
         F.array(*items).alias("items"),
@@ -227,7 +232,7 @@ def _wide_item(mapping: Mapping, value: Value) -> Column:
     exact = inverse > 1 and 1 / inverse == value.scale
     return _item(
         attribute=value.attribute,
-        text=text,
+        text=_looked_up(text, value.lookup),
         column=value.column,
         unit=value.unit,
         scale=1.0 if exact else value.scale,
@@ -259,7 +264,7 @@ def _long_item(mapping: Mapping, long: Long) -> Column:
     )
     return _item(
         attribute=attribute,
-        text=text,
+        text=_looked_up(text, long.lookup),
         column=long.value,
         unit=unit,
         void=reduce(or_, voids),
@@ -287,6 +292,21 @@ def _coordinate(mapping: Mapping, column: str | None) -> tuple[Column, Column]:
     missing = is_missing(text, number, mapping.missing)
     fault = F.concat(F.lit("position "), shown(text), F.lit(f" of {column} is not a number"))
     return F.when(~missing, number), F.when(~missing & number.isNull(), fault)
+
+
+def _elevation(mapping: Mapping) -> Column:
+    """Metres above the sea; null where nothing readable stands: a measurement is good without it."""
+    scale, offset = conversion(mapping.elevation_unit, "m") or (1.0, 0.0)
+    number, _ = _coordinate(mapping, mapping.elevation)
+    return F.when(F.abs(number) < float("inf"), number * scale + offset)
+
+
+def _looked_up(text: Column, lookup: tuple[tuple[str, float], ...]) -> Column:
+    """The number that a text stands for, as a text; the text itself where it stands for none."""
+    if not lookup:
+        return text
+    table = constant({name: repr(number) for name, number in lookup}, "map<string,string>")
+    return F.coalesce(F.try_element_at(table, text), text)
 
 
 def _holds(mapping: Mapping, where: tuple[Condition, ...]) -> Column:

@@ -10,8 +10,8 @@ test         flag
 dead_letter  4     it was not readable (it has a reason)
 time         4     no time, or one before there were such instruments
 future       4     later than now, with a tolerance: it must never reach a stage that keeps state by time
+attribute    4     the grid does not carry it: counted as ignored, not as flagged
 missing      9     no value
-attribute    4     the grid does not carry it
 position     4     none, or one that is not on the earth
 outside      4     on the earth, but off the grid
 range        4     no instrument reads a true value outside the gross limits
@@ -114,8 +114,8 @@ def flag(
         (F.col("reason").isNotNull(), FAIL, "dead_letter"),
         (time_fails(limits), FAIL, "time"),
         (in_future(now, limits), FAIL, "future"),
-        (is_missing(), MISSING, "missing"),
         (attribute_fails(), FAIL, "attribute"),
+        (is_missing(), MISSING, "missing"),
         (position_fails(grid), FAIL, "position"),
         (is_outside(grid), FAIL, "outside"),
         (exceeds("gross") | is_infinite(), FAIL, "range"),

@@ -101,6 +101,19 @@ UNITS: Mapping[str, Mapping[str, Conversion]] = {
 """canonical unit → spelling → (scale, offset)"""
 
 
+CUSTOMARY: Mapping[str, tuple[str, float, float]] = {
+    "K": ("°C", 1.0, -273.15),
+    "Pa": ("hPa", 0.01, 0.0),
+    "kg m-3": ("µg m⁻³", 1e9, 0.0),
+    "kg m-2": ("mm", 1.0, 0.0),
+    "m s-1": ("m s⁻¹", 1.0, 0.0),
+    "1": ("%", 100.0, 0.0),
+    "degree": ("°", 1.0, 0.0),
+    "m": ("m", 1.0, 0.0),
+}
+"""canonical unit → how people write it, and ``customary = value * scale + offset``: for pictures, never for data"""
+
+
 def conversion(unit: str, canonical: str) -> Conversion | None:
     """Scale and offset from a spelling to a canonical unit; None if the one does not measure the other.
 

@@ -315,9 +315,12 @@ class Lake(Folder):
             pa.schema([("attribute", pa.string()), ("day", pa.date32())][0 if kind == "tiles" else 1 :]),
             flavor="hive",
         )
+        # Files that were written before a column was added lack it; tiles have kept theirs.
+        day = [("day", pa.date32())] if kind == "letters" else []
+        schema = None if kind == "tiles" else pa.schema([*_empty(kind), *day])
         return ds.dataset(
             paths, filesystem=files, format="parquet", partitioning=partitioning if kind != "sensors" else None,
-            partition_base_dir=self.path(kind),
+            partition_base_dir=self.path(kind), schema=schema,
         )  # fmt: skip
 
     # keeping house
@@ -391,13 +394,18 @@ class Lake(Folder):
         files = self._fs()[0]
         name = f"joined-{uuid4().hex}{_MARK}"
         fresh = f"{folder}/.{name}"
-        schema = pq.read_schema(paths[0], filesystem=files)
+        schema = pa.unify_schemas([pq.read_schema(path, filesystem=files) for path in paths])
         with (
             files.open_output_stream(fresh) as out,
             pq.ParquetWriter(out, schema, compression="zstd") as writer,
         ):
             for path in paths:
-                writer.write_table(pq.read_table(path, filesystem=files, partitioning=None).cast(schema))
+                table = pq.read_table(path, filesystem=files, partitioning=None)
+                for name in set(schema.names) - set(
+                    table.column_names
+                ):  # written before there was this column
+                    table = table.append_column(name, pa.nulls(len(table), schema.field(name).type))
+                writer.write_table(table.select(schema.names).cast(schema))
         self._replace(fresh, f"{folder}/{name}", paths)
 
     def _replace(self, fresh: str, final: str, old: list[str]) -> None:

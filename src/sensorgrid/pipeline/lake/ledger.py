@@ -1,6 +1,6 @@
 """The ledger: every raw measurement ends somewhere, and the counts add up.
 
-    raw = used + flagged + duplicate + late + dead letter
+    raw = used + flagged + ignored + duplicate + late + dead letter
 
 A measurement is counted in the micro-batch in which it arrives. If a later look at its tick finds it bad (the
 neighbour check, a spike that only the next value shows), it moves from used to flagged, in the batch that found
@@ -17,6 +17,8 @@ from collections import Counter
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+ENDS = ("used", "flagged", "ignored", "duplicate", "late", "dead_letter")
+"""where a measurement may end"""
 NONE = -(1 << 62)
 """a tick before all others"""
 
@@ -29,6 +31,8 @@ class Ledger:
     """rows that arrived: one per value, one per record that could not be read"""
     used: int = 0
     flagged: int = 0
+    ignored: int = 0
+    """of attributes that the grid does not carry, with a value or without"""
     duplicate: int = 0
     late: int = 0
     dead_letter: int = 0
@@ -69,7 +73,7 @@ class Ledger:
     @property
     def balanced(self) -> bool:
         """Whether nothing was lost and nothing counted twice."""
-        return self.raw == self.used + self.flagged + self.duplicate + self.late + self.dead_letter
+        return bool(self.raw == sum(getattr(self, name) for name in ENDS))
 
     def to_dict(self) -> dict[str, Any]:
         """For JSON."""
@@ -85,6 +89,5 @@ class Ledger:
 
 
 _COUNTS = (
-    "raw", "used", "flagged", "duplicate", "late", "dead_letter", "moved", "blocks", "acknowledged", "refused",
-    "handed",
+    "raw", *ENDS, "moved", "blocks", "acknowledged", "refused", "handed",
 )  # fmt: skip

@@ -21,7 +21,7 @@ from sensorgrid.model.errors import SensorGridError
 from sensorgrid.pipeline.ingest.attributes import KNOWN
 from sensorgrid.pipeline.ingest.units import canonical_of, conversion
 
-FORMATS = ("csv", "json", "parquet", "measurements")
+FORMATS = ("csv", "json", "parquet", "metar", "bufr", "measurements")
 OPERATORS = ("eq", "ne", "lt", "le", "gt", "ge")
 SHIPPED = Path(__file__).parent / "mappings"
 """Where the mappings lie that can be named without a path."""
@@ -50,6 +50,8 @@ class Value:
     """added after scaling"""
     missing: tuple[Sentinel, ...] = ()
     """stands for "no value", before scaling, besides the mapping's own"""
+    lookup: tuple[tuple[str, float], ...] = ()
+    """texts that stand for numbers, before scaling: ``NNE`` → 22.5; others are read as numbers"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,14 +72,16 @@ class Long:
     """unit of records that name none"""
     missing: tuple[Sentinel, ...] = ()
     """stands for "no value", besides the mapping's own"""
+    lookup: tuple[tuple[str, float], ...] = ()
+    """texts that stand for numbers"""
 
 
 @dataclass(frozen=True, slots=True)
 class Time:
     """When a record was measured."""
 
-    column: str
-    """where the time stands"""
+    columns: tuple[str, ...]
+    """where the time stands; the texts of several columns are put together with a blank between them"""
     format: str = "iso"
     """iso, epoch_s, epoch_ms, or a pattern of Spark (``yyyy MM dd HH:mm``)"""
     zone: str = "UTC"
@@ -120,9 +124,15 @@ class StationColumns:
     table: str | None = None
     """file of the table, relative to the mapping; left out where the table's place is not known beforehand"""
     id: str = "id"
+    """column of the station's name"""
     longitude: str = "longitude"
+    """column of the longitude; x is found by itself"""
     latitude: str = "latitude"
+    """column of the latitude; y is found by itself"""
     delimiter: str = ","
+    """between the fields of the table"""
+    elevation: str = "elevation"
+    """column of the height in metres above the sea; a table may leave it out"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,8 +146,9 @@ class Mapping:
 
     name: str
     """for messages"""
-    format: Literal["csv", "json", "parquet", "measurements"]
-    """measurements: Parquet files that already have our own columns, read without any mapping"""
+    format: Literal["csv", "json", "parquet", "metar", "bufr", "measurements"]
+    """json: an object per line; parquet: rows are read as such objects; metar: raw METAR reports; bufr: BUFR messages;
+    measurements: Parquet files that already have our own columns, read without any mapping"""
     sensor: tuple[str, ...] = ()
     """columns that make the sensor's name"""
     time: Time | None = None
@@ -149,14 +160,25 @@ class Mapping:
     """column of the longitude, or of x in metres on a planar grid"""
     latitude: str | None = None
     """column of the latitude, or of y"""
+    elevation: str | None = None
+    """column of the height above the sea"""
+    elevation_unit: str = "m"
+    """and its unit"""
     columns: tuple[str, ...] = ()
     """CSV: all columns in their usual order; files with a header may have another order"""
+    optional: tuple[str, ...] = ()
+    """CSV: columns that a file's header may leave out; what stands there is then missing"""
     header: bool = True
     """CSV: whether each file starts with the names of its columns"""
     delimiter: str = ","
+    """CSV: between fields"""
     quote: str = '"'
+    """CSV: around fields that contain delimiters"""
     decimal: str = "."
+    """in numbers: "." or ","
+    """
     encoding: str = "utf-8"
+    """CSV and JSON: utf-8, latin-1 or cp1252"""
     missing: tuple[Sentinel, ...] = ()
     """stands for "missing" in every value and in the position"""
     rules: tuple[Rule, ...] = ()
@@ -173,6 +195,7 @@ class Mapping:
             return
         self._check_presence()
         self._check_columns()
+        self._check_optional()
         self._check_time()
         for value in self.values:
             self._check_unit(f"values.{value.attribute}.unit", value.attribute, value.unit)
@@ -201,10 +224,12 @@ class Mapping:
         for column in self.sensor:
             yield "sensor.columns", column
         if self.time:
-            yield "time.column", self.time.column
-        for key, at in (("position.longitude", self.longitude), ("position.latitude", self.latitude)):
+            for column in self.time.columns:
+                yield "time.column", column
+        for key in ("longitude", "latitude", "elevation"):
+            at = getattr(self, key)
             if at:
-                yield key, at
+                yield f"position.{key}", at
         for value in self.values:
             yield f"values.{value.attribute}.column", value.column
         if self.long:
@@ -246,18 +271,33 @@ class Mapping:
     def _check_presence(self) -> None:
         if not self.sensor:
             raise self._fail("sensor.columns", list(self.sensor), "one or more columns")
-        if self.time is None:
+        if self.time is None or not self.time.columns:
             raise self._fail("time.column", None, "the column of the time")
         if bool(self.values) == (self.long is not None):
             found = "both" if self.values else "neither"
             raise self._fail("values and record", found, "one of them: wide records or long ones")
         if (self.longitude is None) != (self.latitude is None):
             raise self._fail("position", [self.longitude, self.latitude], "both coordinates or none")
+        if conversion(self.elevation_unit, "m") is None:
+            raise self._fail(
+                "position.elevation_unit", self.elevation_unit, "a unit of length such as m or ft"
+            )
         if self.format == "csv" and not self.columns:
             raise self._fail("columns", [], "the names of all columns, in order")
         if len(set(self.columns)) < len(self.columns):
             twice = sorted({c for c in self.columns if self.columns.count(c) > 1})
             raise self._fail("columns", twice, "each name once")
+
+    def _check_optional(self) -> None:
+        """Only a file with a header can leave a column out, and never the sensor's or the time's."""
+        if self.optional and not (self.format == "csv" and self.header):
+            expected = "none: only CSV with a header can leave a column out"
+            raise self._fail("optional", list(self.optional), expected)
+        needed = {*self.sensor, *(self.time.columns if self.time else ())}
+        possible = [column for column in self.columns if column not in needed]
+        for column in self.optional:
+            if column not in possible:
+                raise self._fail("optional", column, f"one of {', '.join(possible)}")
 
     def _check_columns(self) -> None:
         parts = self.topic_parts

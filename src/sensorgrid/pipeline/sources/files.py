@@ -6,8 +6,9 @@ the files here (its `binaryFile` source, without the content) and remembers whic
 our own opens each one and hands out its lines in bounded pieces, as rows of `RECORD`:
 
 - a line longer than `RAW_BYTES_MAX` is a dead letter with its length and its beginning, never held whole;
-- a header that lacks a needed column makes one dead letter of the file; other orders are put right;
-- a file that breaks off (truncated, damaged) gives the rows before the fault and one dead letter.
+- a header that lacks a needed column makes a dead letter of each line; other orders are put right;
+- a file that breaks off (truncated, damaged) gives the rows before the fault and one dead letter, or as many as
+  it says that it holds (Parquet).
 
 Files in our own layout (format "measurements") are the fast way for large amounts: whole columns, no text.
 """
@@ -35,6 +36,8 @@ from sensorgrid.pipeline.schema import (
     RECORD_ARROW,
 )
 from sensorgrid.pipeline.sources.blocks import decompressed, open_path
+from sensorgrid.pipeline.sources.bufr import observations_of
+from sensorgrid.pipeline.sources.bulletins import BulletinError, about_of, record_of, reports_of
 from sensorgrid.pipeline.sources.declaration import Mapping
 from sensorgrid.pipeline.sources.stations import Stations, locate
 
@@ -42,6 +45,8 @@ FILES_MAX = 100
 """Files of one micro-batch."""
 ROWS_PER_BATCH = 10_000
 """Rows of Parquet that are texts at once."""
+REPORTS_TOGETHER = 500
+"""METAR reports that are taken apart before the first is handed on."""
 ROWS_PER_PIECE = 50_000
 """Rows of our own layout at once."""
 
@@ -164,28 +169,50 @@ class Letter:
 
 def records_of(path: str, mapping: Mapping, source: str) -> Iterator[pa.RecordBatch]:
     """One file as rows of `RECORD`, in pieces; whatever is wrong with it is said in its rows, not raised."""
-    rows = _parquet_rows(path) if mapping.format == "parquet" else _text_rows(path, mapping)
+    lost = [1]  # rows that the file says it still has
     try:
-        for piece in rows:
+        for piece in _rows(path, mapping, lost):
             yield _batch(piece, source)
     except Exception as fault:  # whatever the file made a library do, the stream goes on
-        yield _batch([Letter(path, None, f"file cannot be read further: {_said(fault)} ({path})")], source)
+        letter = Letter(path, None, f"file cannot be read further: {_said(fault)} ({path})")
+        for number in _pieces(max(1, lost[0])):
+            yield _batch([letter] * number, source)
+
+
+def _rows(path: str, mapping: Mapping, lost: list[int]) -> Iterator[list[Letter]]:
+    if mapping.format == "parquet":
+        return _parquet_rows(path, lost)
+    if mapping.format == "metar":
+        return _metar_rows(path)
+    if mapping.format == "bufr":
+        return _bufr_rows(path, mapping)
+    return _text_rows(path, mapping)
 
 
 def measurements_of(path: str, source: str) -> Iterator[pa.RecordBatch]:
     """One Parquet file in our own layout; whatever is wrong with it is said in its rows, not raised."""
+    expected = read = 0
     try:
         with open_path(path) as stream, pq.ParquetFile(stream) as file:
-            found = file.schema_arrow.names
+            found, expected = file.schema_arrow.names, file.metadata.num_rows
             for name in ("sensor", "attribute", "event_time", "value"):
                 if found.count(name) != 1:
                     raise LayoutError(f"{path}: found columns {', '.join(found)[:200]}, expected {name} once")
             columns = [name for name in MEASUREMENT_ARROW.names if name in found]
             for batch in file.iter_batches(batch_size=ROWS_PER_PIECE, columns=columns):
                 yield _measured(batch, source)
+                read += len(batch)
     except Exception as fault:  # whatever the file made a library do, the stream goes on
-        letter = {"source": source, "raw": path, "reason": f"file cannot be read further: {_said(fault)}"}
-        yield pa.RecordBatch.from_pylist([letter], schema=MEASUREMENT_ARROW)
+        said = {"source": source, "raw": path, "reason": f"file cannot be read further: {_said(fault)}"}
+        for lost in _pieces(max(1, expected - read)):
+            columns = [pa.repeat(pa.scalar(said.get(f.name), f.type), lost) for f in MEASUREMENT_ARROW]
+            yield pa.RecordBatch.from_arrays(columns, schema=MEASUREMENT_ARROW)
+
+
+def _pieces(rows: int) -> Iterator[int]:
+    """So many rows, in pieces that fit into memory."""
+    for start in range(0, rows, ROWS_PER_PIECE):
+        yield min(ROWS_PER_PIECE, rows - start)
 
 
 def _measured(batch: pa.RecordBatch, source: str) -> pa.RecordBatch:
@@ -271,13 +298,14 @@ def _text_rows(path: str, mapping: Mapping) -> Iterator[list[Letter]]:
     with open_path(path) as stream:
         order: list[int] | None = None
         headed = mapping.format == "csv" and mapping.header
-        first = True
+        first, poison = True, None
+        alone: list[Letter] = []  # a header that cannot be used, and no line after it
         for piece in lines_of(decompressed(stream)):
             if isinstance(piece, Oversized):
                 reason = f"record of {piece.length} bytes, expected at most {RAW_BYTES_MAX}"
                 yield [Letter(path, _shown(piece.head), reason)]
                 if headed:  # the header itself: nothing after it can be understood
-                    return
+                    headed, poison = False, f"header: found {piece.length} bytes, expected names ({path})"
                 continue
             if isinstance(piece, Broken):
                 yield [Letter(path, _shown(piece.rest), f"file breaks off: {_said(piece.fault)} ({path})")]
@@ -288,13 +316,18 @@ def _text_rows(path: str, mapping: Mapping) -> Iterator[list[Letter]]:
                 first = False
             lines = [line for line in lines if line.strip()]
             if headed and lines:
-                order, fault = _order(lines.pop(0), mapping)
-                if fault:
-                    yield [Letter(path, None, f"{fault} ({path})")]
-                    return
+                header = lines.pop(0)
+                order, fault = _order(header, mapping)
                 headed = False
-            if lines:
+                if fault:
+                    poison, alone = f"{fault} ({path})", [Letter(path, _shown(header), f"{fault} ({path})")]
+            if lines and poison:
+                alone = []
+                yield [Letter(path, _shown(line), poison) for line in lines]
+            elif lines:
                 yield _decoded(path, lines, mapping, order)
+        if alone:
+            yield alone
 
 
 def _decoded(path: str, lines: list[bytes], mapping: Mapping, order: list[int] | None) -> list[Letter]:
@@ -316,7 +349,7 @@ def _order(header: bytes, mapping: Mapping) -> tuple[list[int] | None, str | Non
     if tuple(names) == mapping.columns:
         return None, None
     for column in mapping.used_columns:
-        if names.count(column) != 1:
+        if names.count(column) != 1 and not (column in mapping.optional and column not in names):
             found = f"{names.count(column)} times {column!r} in {', '.join(names)[:200]!r}"
             return None, f"header: found {found}, expected once"
     # The width of the file stands last, to tell a line that is too short or too long.
@@ -348,9 +381,10 @@ def _dialect(mapping: Mapping) -> dict[str, Any]:
     return {"delimiter": mapping.delimiter, "quotechar": mapping.quote, "strict": False}
 
 
-def _parquet_rows(path: str) -> Iterator[list[Letter]]:
-    """The rows of a Parquet file as JSON texts."""
+def _parquet_rows(path: str, lost: list[int]) -> Iterator[list[Letter]]:
+    """The rows of a Parquet file as JSON texts; `lost` is kept at the number of rows that are still to come."""
     with open_path(path) as stream, pq.ParquetFile(stream) as file:
+        lost[0] = file.metadata.num_rows
         for batch in file.iter_batches(batch_size=ROWS_PER_BATCH):
             rows = []
             for row in batch.to_pylist():
@@ -362,6 +396,43 @@ def _parquet_rows(path: str) -> Iterator[list[Letter]]:
                 else:
                     rows.append(Letter(path, text))
             yield rows
+            lost[0] -= len(batch)
+
+
+def _metar_rows(path: str) -> Iterator[list[Letter]]:
+    """The METAR reports of a text as JSON texts."""
+    faults: list[Letter] = []
+
+    def lines(stream: Any) -> Iterator[str]:
+        for piece in lines_of(decompressed(stream)):
+            if isinstance(piece, Oversized):
+                reason = f"record of {piece.length} bytes, expected at most {RAW_BYTES_MAX}"
+                faults.append(Letter(path, _shown(piece.head), reason))
+            elif isinstance(piece, Broken):
+                reason = f"file breaks off: {_said(piece.fault)} ({path})"
+                faults.append(Letter(path, _shown(piece.rest), reason))
+            else:
+                yield from (line.decode("latin-1") for line in piece)
+
+    with open_path(path) as stream:
+        rows: list[Letter] = []
+        for report, about, fault in reports_of(lines(stream), about_of(path)):
+            try:
+                row = Letter(path, report, fault) if fault else Letter(path, record_of(report, about))
+            except BulletinError as error:
+                row = Letter(path, report[:LETTER_BYTES_MAX], str(error))
+            rows.append(row)
+            if len(rows) >= REPORTS_TOGETHER:
+                yield rows
+                rows = []
+        yield [*rows, *faults]
+
+
+def _bufr_rows(path: str, mapping: Mapping) -> Iterator[list[Letter]]:
+    """The observations of a BUFR file as JSON texts."""
+    with open_path(path) as stream:
+        for some in observations_of(b"".join(decompressed(stream)), mapping.used_columns):
+            yield [Letter(path, text, fault) for text, fault in some]
 
 
 def _plain(value: Any) -> str:

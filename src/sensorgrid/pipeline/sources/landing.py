@@ -20,13 +20,15 @@ import argparse
 import fcntl
 import logging
 import os
+import re
+import secrets
 import signal
 import sys
 import threading
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -157,6 +159,23 @@ def run_landing(settings: LandingSettings, stop: threading.Event) -> None:
                 connection.close()
 
 
+def listen(settings: LandingSettings, number: int, seconds: float) -> list[bytes]:
+    """Messages as lines of a landing file, so many at most and for so long; nothing is kept, here or at the server.
+
+    Under a name of its own and without a session: a daemon that runs is not disturbed and loses nothing.
+    """
+    # A share of a group would take messages away from its daemons.
+    topics = tuple(re.sub(r"^\$share/[^/]+/", "", topic) for topic in settings.topics)
+    name = f"{settings.client_id}-{secrets.token_hex(4)}"
+    connection = _Connection(replace(settings, topics=topics, client_id=name, session_s=1), None)
+    deadline = time.monotonic() + seconds
+    try:
+        connection.open()
+        return connection.overhear(number, deadline)
+    finally:
+        connection.close()
+
+
 @dataclass(frozen=True, slots=True)
 class _Message:
     mid: int
@@ -167,7 +186,7 @@ class _Message:
 class _Connection:
     """One connection from its beginning to its end, and the messages that it has brought but not landed."""
 
-    def __init__(self, settings: LandingSettings, writer: LandingWriter) -> None:
+    def __init__(self, settings: LandingSettings, writer: LandingWriter | None) -> None:
         self.landed = 0
         self._settings, self._writer = settings, writer
         self._pending: list[_Message] = []
@@ -204,13 +223,21 @@ class _Connection:
         self._land()
         self._client.disconnect()
 
+    def overhear(self, number: int, deadline: float) -> list[bytes]:
+        """Messages that come, so many at most; none is acknowledged, and none is kept."""
+        while len(self._pending) < number and time.monotonic() < deadline:
+            self._turn(min(_STOP_S, max(0.0, deadline - time.monotonic())))
+        heard, self._pending = [message.line for message in self._pending[:number]], []
+        self._client.disconnect()
+        return heard
+
     def close(self) -> None:
         """Let go of everything; what has not landed was not acknowledged: the server will repeat it."""
         # Those of QoS 0 would not be repeated: the least that can be done is to keep what is here.
         unrepeated = [message.line for message in self._pending if message.qos == 0]
         self._pending = []
         try:
-            if unrepeated:
+            if unrepeated and self._writer is not None:
                 self._writer.write(unrepeated, time.time())
         except OSError as error:
             log.warning("event=dropped messages=%d cause=%r", len(unrepeated), str(error))
@@ -320,6 +347,7 @@ class _Connection:
         """Write, make durable, then acknowledge: in this order, or a crash in between loses messages."""
         if not self._pending:
             return
+        assert self._writer is not None
         path = self._writer.write((message.line for message in self._pending), time.time())
         for message in self._pending:
             if message.qos > 0:

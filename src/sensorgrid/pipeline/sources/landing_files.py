@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
 SUFFIX = ".jsonl"
 _PARTIAL = ".part"
+_NO_ENVELOPE = "landed line: found no envelope, expected JSON with topic and payload"
+_NO_TEXT = "payload: found bytes that are not UTF-8, kept as base64, expected text"
 _STAMP = "%Y%m%dT%H%M%S.%fZ"
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _TICK = timedelta(microseconds=1)
@@ -97,6 +99,20 @@ def landing_files(directory: Path) -> list[Path]:
     return sorted(path for path in directory.glob(f"*{SUFFIX}") if _stamp_of(path.name) is not None)
 
 
+def rows_of_lines(lines: Iterable[bytes]) -> list[tuple[str | None, str | None, str | None]]:
+    """Lines of a landing file as topic, text and reason: what `read_landing` makes of a few."""
+    found: list[tuple[str | None, str | None, str | None]] = []
+    for line in lines:
+        try:
+            fields = json.loads(line)
+            topic, text, encoding = fields.get("topic"), fields["payload"], fields.get("encoding")
+        except (ValueError, KeyError, AttributeError):
+            found.append((None, line.decode("utf-8", "replace"), _NO_ENVELOPE))
+            continue
+        found.append((topic, text, _NO_TEXT if encoding == "base64" else None))
+    return found
+
+
 def expire_landing(
     directory: Path,
     older_than_s: float,
@@ -156,10 +172,10 @@ def read_landing(
     text = f.when(readable, f.col("e.payload")).otherwise(f.col("value"))
     size = f.octet_length(text)
     reason = (
-        f.when(~readable, f.lit("landed line: found no envelope, expected JSON with topic and payload"))
+        f.when(~readable, f.lit(_NO_ENVELOPE))
         .when(
             f.col("e.encoding") == "base64",
-            f.lit("payload: found bytes that are not UTF-8, kept as base64, expected text"),
+            f.lit(_NO_TEXT),
         )
         .when(
             size > RAW_BYTES_MAX,

@@ -60,11 +60,13 @@ def mapping_of(content: Dictionary[str, Any], *, name: str, directory: Path | No
     top = _Table(name, "", content)
     sensor, position, time = (top.table(key) for key in ("sensor", "position", "time"))
     stations = top.table("stations")
+    lookups = COMPASS | {key: table.numbers() for key, table in top.table("lookups").each()}
     made = {
         "name": name,
         "directory": directory,
         "format": top.text("format"),
         "columns": top.texts("columns"),
+        "optional": top.texts("optional"),
         "header": top.flag("header", True),
         **{key: top.text(key, default) for key, default in _TEXTS.items()},
         "missing": top.sentinels("missing"),
@@ -73,9 +75,11 @@ def mapping_of(content: Dictionary[str, Any], *, name: str, directory: Path | No
         "aliases": tuple(_alias(entry) for entry in sensor.tables("aliases")),
         "longitude": position.text("longitude", None),
         "latitude": position.text("latitude", None),
+        "elevation": position.text("elevation", None),
+        "elevation_unit": position.text("elevation_unit", "m"),
         "time": _time(time),
-        "values": tuple(_value(key, entry) for key, entry in top.table("values").each()),
-        "long": _long(top.table("record")),
+        "values": tuple(_value(key, entry, lookups) for key, entry in top.table("values").each()),
+        "long": _long(top.table("record"), lookups),
         "rules": tuple(_rule(entry) for entry in top.tables("rules")),
         "stations": _stations(stations),
     }
@@ -87,7 +91,23 @@ def mapping_of(content: Dictionary[str, Any], *, name: str, directory: Path | No
 _TEXTS = {"delimiter": ",", "quote": '"', "decimal": ".", "encoding": "utf-8"}
 
 
-def _value(attribute: str, entry: "_Table") -> Value:
+Lookup = tuple[tuple[str, float], ...]
+_POINTS = ("N", "NNE", "NE", "ENE", "E", "ESE", "SE", "SSE", "S", "SSW", "SW", "WSW", "W", "WNW", "NW", "NNW")
+COMPASS: dict[str, Lookup] = {"compass": tuple((name, 22.5 * n or 360.0) for n, name in enumerate(_POINTS))}
+"""Lookup tables that every mapping may name. North is 360: feeds write 0 for no wind."""
+
+
+def _lookup(entry: "_Table", lookups: Dictionary[str, Lookup]) -> Lookup:
+    """A table of its own, or the name of one."""
+    found = entry.take("lookup", {}, (dict, str), "a table of texts and numbers, or the name of one")
+    if isinstance(found, dict):
+        return entry.table("lookup").numbers()
+    if found not in lookups:
+        raise entry.fail("lookup", found, f"one of {', '.join(lookups)}, or a table of texts and numbers")
+    return lookups[found]
+
+
+def _value(attribute: str, entry: "_Table", lookups: Dictionary[str, Lookup]) -> Value:
     made = Value(
         attribute,
         entry.text("column"),
@@ -95,12 +115,13 @@ def _value(attribute: str, entry: "_Table") -> Value:
         entry.number("scale", 1.0),
         entry.number("offset", 0.0),
         entry.sentinels("missing"),
+        _lookup(entry, lookups),
     )
     entry.end()
     return made
 
 
-def _long(entry: "_Table") -> Long | None:
+def _long(entry: "_Table", lookups: Dictionary[str, Lookup]) -> Long | None:
     if not entry:
         return None
     names = entry.table("names")
@@ -112,6 +133,7 @@ def _long(entry: "_Table") -> Long | None:
         unit=entry.text("unit", None),
         default_unit=entry.text("default_unit", None),
         missing=entry.sentinels("missing"),
+        lookup=_lookup(entry, lookups),
     )
     entry.end()
     return made
@@ -120,7 +142,7 @@ def _long(entry: "_Table") -> Long | None:
 def _time(entry: "_Table") -> Time | None:
     if not entry:
         return None
-    made = Time(entry.text("column"), entry.text("format", "iso"), entry.text("zone", "UTC"))
+    made = Time(entry.texts("column"), entry.text("format", "iso"), entry.text("zone", "UTC"))
     entry.end()
     return made
 
@@ -144,7 +166,13 @@ def _alias(entry: "_Table") -> Alias:
 
 
 def _stations(entry: "_Table") -> StationColumns:
-    keys = {"id": "id", "longitude": "longitude", "latitude": "latitude", "delimiter": ","}
+    keys = {
+        "id": "id",
+        "longitude": "longitude",
+        "latitude": "latitude",
+        "elevation": "elevation",
+        "delimiter": ",",
+    }
     made = StationColumns(entry.text("table", None), **{key: entry.text(key, at) for key, at in keys.items()})
     entry.end()
     return made
@@ -192,6 +220,10 @@ class _Table:
         if not all(isinstance(entry, str) for entry in found):
             raise self.fail(key, found, "a text or a list of texts")
         return tuple(found)
+
+    def numbers(self) -> tuple[tuple[str, float], ...]:
+        """The whole table as texts and numbers."""
+        return tuple((key, self.number(key, 0.0)) for key in list(self.content))
 
     def sentinels(self, key: str) -> tuple[Sentinel, ...]:
         found = self.take(key, [], list, "a list of numbers and texts")

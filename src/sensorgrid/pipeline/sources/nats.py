@@ -252,6 +252,15 @@ def read_range(settings: NatsSettings, after: int, last: int) -> Iterator[pa.Rec
         yield pa.RecordBatch.from_arrays([pa.array(c, pa.string()) for c in columns], schema=RECORD_ARROW)
 
 
+def first_messages(settings: NatsSettings, number: int) -> pa.Table:
+    """The first messages of a stream, a few at most, as `RECORD` rows."""
+    info = _run(_stream_info(settings))
+    after = _first_offset(settings, info)
+    last = min(int(info.state.last_seq), after + number)
+    batches = read_range(settings, after, last) if last > after else ()
+    return pa.Table.from_batches(batches, schema=RECORD_ARROW)
+
+
 async def _read(settings: NatsSettings, after: int, last: int) -> list[_Row]:
     found: dict[int, _Row] = {}
     async with _connection(settings) as client:

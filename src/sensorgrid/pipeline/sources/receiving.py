@@ -47,8 +47,9 @@ def land_all(settings: PipelineSettings, stop: threading.Event, say: Say) -> Non
         thread.join(timeout=30)
 
 
-def _start(source: MqttSource, stop: threading.Event, say: Say) -> threading.Thread:
-    landing = LandingSettings(
+def landing_settings(source: MqttSource) -> LandingSettings:
+    """What a landing daemon of this source needs to know."""
+    return LandingSettings(
         topics=source.topics,
         directory=Path(source.landing or "landing"),
         client_id=source.client_id or "sensorgrid",
@@ -61,6 +62,10 @@ def _start(source: MqttSource, stop: threading.Event, say: Say) -> threading.Thr
         tls_key=Path(source.key_file) if source.key_file else None,
         tls=source.tls or any((source.ca_file, source.cert_file, source.key_file)),
     )
+
+
+def _start(source: MqttSource, stop: threading.Event, say: Say) -> threading.Thread:
+    landing = landing_settings(source)
 
     def work() -> None:
         while not stop.is_set():

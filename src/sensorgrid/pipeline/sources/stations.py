@@ -7,6 +7,7 @@ both claim the same sensor at the same time are refused with their line numbers.
 The table (CSV) has the columns id, longitude, latitude (or x, y) and optionally
 
 =============  ============================================================================================
+elevation      metres above the sea
 aliases        other names, separated by semicolons; the measurement is renamed to the id
 attribute      the entry's calibration is for this attribute only
 scale, offset  calibration, ``value * scale + offset``, in the unit of the feed
@@ -14,13 +15,13 @@ valid_from     first moment of the entry (ISO, UTC unless it says otherwise); bl
 valid_to       first moment after it; blank: for ever
 =============  ============================================================================================
 
-A measurement that carries a position keeps it: the table fills gaps.
+A measurement that carries a position or an elevation keeps it: the table fills gaps.
 """
 
 import csv
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal
@@ -67,6 +68,12 @@ class Station:
     """first moment after the entry"""
     line: int = 0
     """where it was read, for messages"""
+    elevation: float | None = None
+    """metres above the sea; None if it is not known"""
+
+
+Place = tuple[str, datetime, datetime, float | None, float | None, float | None]
+"""id, from, to, x, y, elevation"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,25 +134,24 @@ class Stations:
                     break
         return names
 
-    def positions(self) -> list[tuple[str, datetime, datetime, float, float]]:
-        """id, from, to, x, y: at most one position for an id at any time."""
-        made: list[tuple[str, datetime, datetime, float, float]] = []
+    def positions(self) -> list["Place"]:
+        """id, from, to, x, y, elevation: at most one position for an id at any time."""
+        made: list[Place] = []
         for entries in self._by_id().values():
-            placed = sorted((e for e in entries if e.longitude is not None), key=lambda e: e.valid_from)
+            said = (e for e in entries if e.longitude is not None or e.elevation is not None)
+            placed = sorted(said, key=lambda e: e.valid_from)
             merged: list[tuple[Station, datetime]] = []
             for entry in placed:
                 if merged and entry.valid_from <= merged[-1][1]:
                     last, until = merged[-1]
-                    if (last.longitude, last.latitude) == (entry.longitude, entry.latitude):
-                        merged[-1] = last, max(until, entry.valid_to)
+                    if _same_place(last, entry):
+                        known = entry.elevation if last.elevation is None else last.elevation
+                        merged[-1] = replace(last, elevation=known), max(until, entry.valid_to)
                         continue
                     if entry.valid_from < until:
                         raise self._overlap("positions", last, entry)
                 merged.append((entry, entry.valid_to))
-            for entry, until in merged:
-                assert entry.longitude is not None
-                assert entry.latitude is not None
-                made.append((entry.id, entry.valid_from, until, entry.longitude, entry.latitude))
+            made += [(e.id, e.valid_from, until, e.longitude, e.latitude, e.elevation) for e, until in merged]
         return made
 
     def calibrations(self) -> list[tuple[str, str | None, datetime, datetime, float, float]]:
@@ -213,13 +219,15 @@ def read_stations(
             reader = csv.DictReader(file, delimiter=columns.delimiter, restkey="", restval="")
             header = reader.fieldnames or []
             names = {"id": columns.id, "longitude": columns.longitude, "latitude": columns.latitude}
+            given = columns.elevation != StationColumns().elevation  # by name: then it must be there
             if names["longitude"] not in header and {"x", "y"} <= set(header):
                 names |= {"longitude": "x", "latitude": "y"}
-            for name in names.values():
+            for name in [*names.values(), *[columns.elevation] * given]:
                 if name not in header:
                     raise StationError(
                         f"{path}: columns: found {', '.join(header)}, expected {name!r} among them"
                     )
+            names["elevation"] = columns.elevation
             rows = [(reader.line_num, row) for row in reader]
     except (OSError, UnicodeDecodeError, csv.Error) as error:
         raise StationError(f"{path}: found {error}, expected a station table in CSV") from None
@@ -296,7 +304,7 @@ def _placed(measurements: DataFrame, stations: Stations, session: SparkSession) 
     if not rows:
         return measurements
     moment = pa.timestamp("us", tz="UTC")
-    types = {"id": pa.string(), "since": moment, "until": moment, "x": pa.float64(), "y": pa.float64()}
+    types = {"id": pa.string(), "since": moment, "until": moment} | dict.fromkeys("xyz", pa.float64())
     table = F.broadcast(_frame(session, types, rows))
     here = (F.col("sensor") == F.col("id")) & _valid()
     joined = measurements.join(table, here, how="left")
@@ -305,6 +313,7 @@ def _placed(measurements: DataFrame, stations: Stations, session: SparkSession) 
         # Half a position is none: the table gives both coordinates or neither.
         "longitude": F.when(bare & F.col("x").isNotNull(), F.col("x")).otherwise(F.col("longitude")),
         "latitude": F.when(bare & F.col("x").isNotNull(), F.col("y")).otherwise(F.col("latitude")),
+        "elevation": F.coalesce(F.col("elevation"), F.col("z")),
     }
     return joined.select(*[made.get(f.name, F.col(f.name)).alias(f.name) for f in MEASUREMENT.fields])
 
@@ -373,7 +382,14 @@ def _station(path: str, line: int, row: dict[str, str], names: dict[str, str]) -
         moment("valid_from", _FIRST),
         moment("valid_to", _LAST),
         line,
+        number("elevation", None),
     )
+
+
+def _same_place(one: Station, other: Station) -> bool:
+    """Whether two entries say the same place, and do not contradict each other about its height."""
+    heights = {one.elevation, other.elevation} - {None}
+    return (one.longitude, one.latitude) == (other.longitude, other.latitude) and len(heights) < 2
 
 
 def _rewritten(rule: Alias, name: str) -> str | None:

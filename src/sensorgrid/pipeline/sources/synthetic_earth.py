@@ -216,6 +216,7 @@ class Earth:
             pa.array(self.attributes).take(pa.array(attribute)),
             pa.array(x, mask=impossible),
             pa.array(y, mask=impossible),
+            pa.nulls(count, pa.float64()),
             pa.array(time_us, type=pa.int64()).cast(MEASUREMENT_ARROW.field("event_time").type),
             pa.array(rows["value"]),
             pa.array(units).take(pa.array(attribute)),

@@ -20,6 +20,7 @@ from sensorgrid.pipeline.gridding.groups import groups_of
 from sensorgrid.pipeline.gridding.measurements import Measurements, sensor_number
 from sensorgrid.pipeline.gridding.regions import Regions, halos_of
 from sensorgrid.pipeline.gridding.series import Ints
+from sensorgrid.pipeline.ingest.reasons import explained
 from sensorgrid.pipeline.plan import Plan
 from sensorgrid.pipeline.schema import MEASUREMENT_ARROW
 
@@ -52,6 +53,7 @@ SENSOR = pa.schema(
         ("group", pa.string()),
         ("longitude", pa.float64()),
         ("latitude", pa.float64()),
+        ("elevation", pa.float64()),
     ]
 )
 _numbers: dict[str, int] = {}
@@ -187,6 +189,7 @@ def _measurements(table: pa.Table, grid: Grid) -> tuple[Measurements, Ints]:
         table["value"].to_numpy(),
         places[codes, 1].astype(np.uint8),
         np.ones(len(table), np.uint8),
+        pc.fill_null(table["elevation"], float("nan")).to_numpy().astype(np.float32),
     )
     return rows, places[codes, 0].astype(np.int64)
 
@@ -212,26 +215,31 @@ def _sensors(table: pa.Table, rows: Measurements, group: Ints, names: list[str])
         numbers, first = np.unique(rows.sensor[mine], return_index=True)
         at = mine[first]
         columns = [pa.array(numbers), table["sensor"].take(pa.array(at)), pa.repeat(name, len(at))]
-        found.append(pa.table([*columns, pa.array(rows.x[at]), pa.array(rows.y[at])], schema=SENSOR))
+        elevation = pa.array(rows.elevation[at].astype(np.float64), from_pandas=True)
+        found.append(
+            pa.table([*columns, pa.array(rows.x[at]), pa.array(rows.y[at]), elevation], schema=SENSOR)
+        )
     return pa.concat_tables(found)
 
 
 def _aside(table: pa.Table, refused: pa.Table) -> Iterator[pa.RecordBatch]:
     """The counts of all rows, and every refused row that says anything."""
-    dead = pc.sum(pc.equal(pc.fill_null(refused["test"], ""), "dead_letter")).as_py() or 0
-    tests = pc.value_counts(pc.fill_null(refused["test"], "")).to_pylist() if len(refused) else []
+    test = pc.fill_null(refused["test"], "")
+    dead, ignored = (pc.sum(pc.equal(test, name)).as_py() or 0 for name in ("dead_letter", "attribute"))
+    tests = pc.value_counts(test).to_pylist() if len(refused) else []
     counts = {
         "raw": len(table),
         "dead_letter": dead,
-        "flagged": len(refused) - dead,
+        "ignored": ignored,
+        "flagged": len(refused) - dead - ignored,
         "tests": {t["values"]: t["counts"] for t in tests},
     }
     yield _one(LEDGER, json.dumps(counts).encode())
     # A value that is missing, or that the grid does not want, is counted; there is nothing to look into.
-    dull = pc.or_(pc.equal(refused["flag"], 9), pc.equal(pc.fill_null(refused["test"], ""), "attribute"))
+    dull = pc.or_(pc.equal(refused["flag"], 9), pc.equal(test, "attribute"))
     letters = refused.filter(pc.invert(dull))
     for start in range(0, len(letters), LETTERS_TOGETHER):
-        part = letters.slice(start, LETTERS_TOGETHER).select(LETTER.names).cast(LETTER)
+        part = explained(letters.slice(start, LETTERS_TOGETHER)).select(LETTER.names).cast(LETTER)
         yield _one(LETTERS, to_bytes(part))
 
 

@@ -134,6 +134,7 @@ def late_letters(rows: Measurements, group: Group, lateness_s: float) -> bytes:
             pa.array(attributes, pa.string()),
             pa.array(rows.x),
             pa.array(rows.y),
+            pa.array(rows.elevation.astype(np.float64), from_pandas=True),
             pa.array(rows.time_us).cast(pa.timestamp("us", tz="UTC")),
             pa.array(rows.value),
             *(pa.nulls(n, pa.string()) for _ in range(3)),
@@ -153,7 +154,7 @@ def refusal_letters(refused: Sequence[tuple[Identity, str]], grid: Grid) -> pa.T
         [
             pa.nulls(n, pa.string()),
             pa.array([i.attribute for i in identities], pa.string()),
-            *(pa.nulls(n, pa.float64()) for _ in range(2)),
+            *(pa.nulls(n, pa.float64()) for _ in range(3)),
             pa.array([grid.time_of(i.tick) for i in identities], pa.timestamp("us", tz="UTC")),
             pa.nulls(n, pa.float64()),
             pa.nulls(n, pa.string()),
@@ -305,9 +306,9 @@ def sum_up(found: list[tuple[str, bytes]]) -> tuple[Ledger, pa.Table]:
             sensors.append(from_bytes(payload))
     table = pa.concat_tables(sensors)
     once = table.group_by(["number", "group"], use_threads=False).aggregate(
-        [("sensor", "first"), ("longitude", "first"), ("latitude", "first")]
+        [("sensor", "first"), ("longitude", "first"), ("latitude", "first"), ("elevation", "first")]
     )
-    columns = ["number", "sensor_first", "group", "longitude_first", "latitude_first"]
+    columns = ["number", "sensor_first", "group", "longitude_first", "latitude_first", "elevation_first"]
     return ledger, once.select(columns).rename_columns(SENSOR.names).cast(SENSOR)
 
 

@@ -1,0 +1,179 @@
+"""The height of the ground at every point of a grid, from a file of elevations (NetCDF, Zarr, GeoTIFF).
+
+A job reads the file once, at its start, and keeps the heights of the grid's own points in the lake (`keep`); tasks
+read those (`heights_of`), so they need neither the file nor the libraries that read it. A point's height is the mean
+over its area where the file is finer than the grid, and is interpolated where it is coarser. Where the file has no
+value (the sea, in many files), the height is 0.
+"""
+
+import io
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import numpy as np
+import numpy.typing as npt
+
+from sensorgrid.model.errors import SensorGridError
+from sensorgrid.model.grid import Grid
+from sensorgrid.pipeline.gridding.regions import Regions
+from sensorgrid.pipeline.lake.folder import Folder
+
+Heights = npt.NDArray[np.float32]
+NAMES = ("elevation", "altitude", "height", "orog", "topo", "z", "band_data", "Band1")
+"""variables that are taken for the elevation, the first that is there"""
+STANDARD = ("surface_altitude", "altitude", "height_above_mean_sea_level", "bedrock_altitude")
+"""and by their CF standard names, before all others"""
+AXES = (("lon", "longitude", "x"), ("lat", "latitude", "y"))
+SAMPLES = 4
+"""values of the file that are looked at in each point's area, along each axis, at most"""
+FILE = "terrain.npy"
+
+
+class TerrainError(SensorGridError, ValueError):
+    """A file of elevations that cannot be used."""
+
+
+def read_terrain(path: str | Path, grid: Grid) -> Heights:
+    """Heights of all points of a grid in metres, ``[y, x]``, row 0 in the south; never NaN.
+
+    Raises
+    ------
+    TerrainError
+        If the file cannot be read, does not say what is what, or does not cover the grid.
+    """
+    field = _opened(str(path))
+    x, y = (_axis(field, names, str(path)) for names in AXES)
+    field = field.squeeze(drop=True).transpose(y, x)
+    west, south, east, north = grid.extent
+    dx, dy = grid.spacing
+    columns = west + np.arange(0.5, grid.shape[0], dtype=np.float64) * dx
+    rows = south + np.arange(0.5, grid.shape[1], dtype=np.float64) * dy
+    lon, lat = field[x].values.astype(float), field[y].values.astype(float)
+    if grid.coordinates == "lonlat":
+        lon = west + (lon - west) % 360.0
+    low, high = rows[0] - dy / 2, rows[-1] + dy / 2
+    at_x, at_y = _chosen(lon, west, east, dx), _chosen(lat, low, high, dy)
+    _check_cover(str(path), lon[at_x], west, east, dx, "longitudes")
+    _check_cover(str(path), lat[at_y], south, north, dy, "latitudes")
+    values = np.nan_to_num(field.isel({x: at_x, y: at_y}).values.astype(np.float64), nan=0.0)
+    closed = grid.coordinates == "lonlat" and east - west >= 360
+    across = _weights(lon[at_x], columns, dx, 360.0 if closed else None)
+    along = _weights(lat[at_y], rows, dy, None)
+    return np.asarray(along @ values @ across.T, np.float32)
+
+
+def keep(folder: Folder, heights: Heights) -> None:
+    """Keep the heights of a grid in a lake, at once: readers see the old or the new ones."""
+    out = io.BytesIO()
+    np.save(out, heights)
+    files, fresh = folder._fs()[0], folder.path(f".{FILE}.{uuid4().hex}")
+    with files.open_output_stream(fresh) as stream:
+        stream.write(out.getvalue())
+    files.move(fresh, folder.path(FILE))
+
+
+@lru_cache(maxsize=256)
+def heights_of(root: str, grid: Grid, region: int) -> npt.NDArray[np.float64] | None:
+    """Heights of a region's points, in the order of `points_in_metres`; None if a lake has none. Cached per process."""
+    whole = _kept(root)
+    if whole is None:
+        return None
+    if whole.shape != grid.shape[::-1]:
+        raise TerrainError(
+            f"{root}/{FILE}: found {whole.shape} points, expected those of the grid {grid.shape[::-1]}"
+        )
+    box = Regions(grid).boxes[region]
+    return whole[box.y0 : box.y1, box.x0 : box.x1].astype(np.float64).ravel()
+
+
+@lru_cache(maxsize=2)
+def _kept(root: str) -> Heights | None:
+    folder = Folder(root)
+    try:
+        with folder._fs()[0].open_input_stream(folder.path(FILE)) as stream:
+            found: Heights = np.load(io.BytesIO(stream.read()))
+            return found
+    except FileNotFoundError:
+        return None
+
+
+def _opened(path: str) -> Any:
+    """The variable of a file that holds elevations."""
+    import xarray as xr
+
+    try:
+        if path.rstrip("/").endswith(".zarr"):
+            data = xr.open_zarr(path, consolidated=False, chunks=None)
+        elif path.lower().endswith((".tif", ".tiff")):
+            data = xr.open_dataset(path, engine="rasterio")
+        else:
+            data = xr.open_dataset(path)
+    except (OSError, ValueError, ImportError, KeyError) as error:
+        said = str(error).strip().splitlines()
+        raise TerrainError(
+            f"{path}: found {said[0] if said else repr(error)}, expected elevations in NetCDF, Zarr, or GeoTIFF"
+            " (which needs rioxarray)"
+        ) from None
+    flat = [name for name, field in data.data_vars.items() if field.squeeze(drop=True).ndim == 2]
+    known = [name for name in flat if data[name].attrs.get("standard_name") in STANDARD]
+    named = [name for name in NAMES if name in flat]
+    chosen = [*known, *named, *(flat if len(flat) == 1 else [])]
+    if not chosen:
+        found = ", ".join(map(str, data.data_vars)) or "no variable"
+        raise TerrainError(
+            f"{path}: found {found}, expected one with two axes, called {' or '.join(NAMES[:3])}"
+        )
+    return data[chosen[0]]
+
+
+def _axis(field: Any, names: tuple[str, ...], path: str) -> str:
+    for axis in field.dims:
+        if str(axis).lower() in names and field.sizes[axis] > 1:
+            return str(axis)
+    raise TerrainError(f"{path}: found axes {', '.join(map(str, field.dims))}, expected {' or '.join(names)}")
+
+
+def _chosen(places: npt.NDArray[np.float64], low: float, high: float, step: float) -> npt.NDArray[np.intp]:
+    """Places in order that reach over a range, and no more of them than are worth looking at."""
+    order = np.argsort(places)
+    ordered = places[order]
+    apart = float(np.median(np.diff(ordered)))
+    inside = (ordered >= low - max(step, apart)) & (ordered <= high + max(step, apart))
+    every = max(1, int(step / apart / SAMPLES)) if apart > 0 else 1
+    return order[inside][::every]
+
+
+def _check_cover(
+    path: str, places: npt.NDArray[np.float64], low: float, high: float, step: float, what: str
+) -> None:
+    if len(places) < 2:
+        raise TerrainError(
+            f"{path}: found no {what} from {low:g} to {high:g}, expected a file that covers the grid"
+        )
+    slack = max(step, float(np.max(np.diff(places))))
+    if places[0] > low + slack or places[-1] < high - slack:
+        found = f"{places[0]:g} to {places[-1]:g}"
+        raise TerrainError(
+            f"{path}: found {what} {found}, expected {low:g} to {high:g}: a file that covers the grid"
+        )
+
+
+def _weights(
+    places: npt.NDArray[np.float64], points: npt.NDArray[np.float64], step: float, turn: float | None
+) -> npt.NDArray[np.float64]:
+    """[points, places]: what each place of the file counts for each point of the grid along one axis."""
+    weights = np.zeros((len(points), len(places)))
+    within = np.abs(places[None, :] - points[:, None]) <= step / 2
+    many = within.sum(axis=1) > 1
+    weights[many] = within[many] / within[many].sum(axis=1, keepdims=True)
+    few = np.flatnonzero(~many)
+    known = np.arange(len(places))
+    if turn is not None:  # around the earth: the last place is also one before the first
+        places, known = np.r_[places[-1] - turn, places, places[0] + turn], np.r_[known[-1], known, known[0]]
+    at = np.clip(np.searchsorted(places, points[few]) - 1, 0, len(places) - 2)
+    share = np.clip((points[few] - places[at]) / (places[at + 1] - places[at]), 0.0, 1.0)
+    np.add.at(weights, (few, known[at]), 1 - share)
+    np.add.at(weights, (few, known[at + 1]), share)
+    return weights
