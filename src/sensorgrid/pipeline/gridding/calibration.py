@@ -32,7 +32,7 @@ from sensorgrid.pipeline.gridding.kernels.interface import (
     Transform,
 )
 from sensorgrid.pipeline.gridding.kernels.inverse_distance import InverseDistance
-from sensorgrid.pipeline.gridding.kernels.kriging import estimate
+from sensorgrid.pipeline.gridding.kernels.kriging import Kriging, estimate
 from sensorgrid.pipeline.gridding.kernels.neighbourhood import Indices, Neighbours
 from sensorgrid.pipeline.gridding.kernels.transforms import (
     backward,
@@ -56,7 +56,7 @@ STATIONS_FEW = 12
 HOLD_OUTS_MIN = 10
 """fewer say nothing"""
 
-_NEIGHBOURS = 20
+_NEIGHBOURS = Kriging().neighbours
 _DEGREES = 5.0
 """of freedom of Student's t, as which residuals are scored: fronts are not outliers, but no Gauss either"""
 _ONE_SIGMA = 0.6827
@@ -72,6 +72,8 @@ _SLOPE_GAIN = 0.003
 """of the score, by which a covariate must help"""
 _CORRECTION = 0.5
 """how large a correction of errors is expected to be, one standard deviation of a coefficient"""
+_FEW = 20.0
+"""a covariance that was itself estimated makes errors look too small: from so many values by √2"""
 _WORSE = 1.02
 """if kriging's hold-outs are so much worse than inverse distance's, the latter is taken"""
 
@@ -113,7 +115,7 @@ def prior(attribute: str) -> Parameters:
     if known.family == "any":
         return raw
     kind: Literal["log", "bounded"] = "log" if known.family == "positive" else "bounded"
-    return expressed(raw, replace(raw, transform=kind, offset=_round_power(known.mean)))
+    return expressed(raw, replace(raw, transform=kind, offset=_round_power(known.mean) if kind == "log" else 0.2))
 
 
 def expressed(raw: Parameters, space: Parameters) -> Parameters:
@@ -297,7 +299,7 @@ def _spaces(values: Floats, start: Parameters) -> list[Parameters]:
         lowest = 0.0 if float(np.quantile(values, 0.01)) <= 0.1 * usual else None
     plain = replace(start, transform="identity", offset=0.0, lowest=lowest, highest=highest)
     if family == "bounded":
-        return [plain, replace(plain, transform="bounded")]
+        return [plain, *(replace(plain, transform="bounded", offset=edge) for edge in (0.05, 0.2))]
     above = values - (lowest or 0.0)
     if family != "positive" or not (above > 0).any():
         return [plain]
@@ -601,13 +603,16 @@ def _corrected(ticks: list[Observations], found: Parameters) -> tuple[Parameters
     hours = np.maximum(pool.all.age_s[pool.target], 0.0) / 3600.0
     own = own_variance(found) + found.drift**2 * hours
     mu, variance, unrest = estimate(pool.all, pool.neighbours, pool.points, found, pool.covariate)
-    errors = _coefficients(mu, variance, own, unrest, held - mu, pool.weight, found)
+    errors = _coefficients(mu, variance, own, unrest, held - mu, pool.weight, len(pool.all), found)
     found = replace(found, errors=errors)
 
     raw = replace(pool.all, values=np.concatenate([tick.values for tick in ticks]))
     mixed, variance_plain = InverseDistance().mixture(raw, pool.near, pool.points, found)
     level = forward(mixed, found)
-    plain = _coefficients(level, variance_plain, own, np.ones(len(level)), held - level, pool.weight, found)
+    even = np.ones(len(level))
+    plain = _coefficients(
+        level, variance_plain, own, even, held - level, pool.weight, len(pool.all), found
+    )
     found = replace(found, errors_plain=plain)
 
     truth = raw.values[pool.target]
@@ -619,17 +624,26 @@ def _corrected(ticks: list[Observations], found: Parameters) -> tuple[Parameters
 
 
 def _coefficients(
-    mu: Floats, variance: Floats, own: Floats, unrest: Floats, residual: Floats, weight: Floats, p: Parameters
+    mu: Floats,
+    variance: Floats,
+    own: Floats,
+    unrest: Floats,
+    residual: Floats,
+    weight: Floats,
+    readings: int,
+    p: Parameters,
 ) -> tuple[float, ...]:
     """What the error follows: the best Student's t, held near zero, the constant from the 68 % quantile."""
     told = signs(mu, variance, own, unrest, p)
     base = np.maximum(variance + own, 1e-300)
     square = residual**2 / base
+    if not np.median(square) > 0.0:  # more than half are met exactly: no scatter to learn from
+        return (0.0,) * told.shape[1]
     share = weight / weight.sum()
     certain = len(residual) / len(SKIPS) * _CORRECTION**2
 
     def loss(e: Floats) -> tuple[float, Floats]:
-        exponent = told @ e
+        exponent = np.clip(told @ e, -50.0, 50.0)
         ratio = square * np.exp(-exponent) / _DEGREES
         value = 0.5 * exponent + 0.5 * (_DEGREES + 1) * np.log1p(ratio)
         slope = 0.5 - 0.5 * (_DEGREES + 1) * ratio / (1.0 + ratio)
@@ -640,7 +654,7 @@ def _coefficients(
     found[0] = 0.0
     typical = np.abs(residual) / np.sqrt(base * np.exp(told @ found))
     factor = _quantile(typical, weight, _ONE_SIGMA)
-    found[0] = 2.0 * np.log(np.clip(factor, 0.05, 20.0))
+    found[0] = 2.0 * np.log(np.clip(factor, 0.05, 20.0)) + np.log1p(_FEW / readings)
     return tuple(float(e) for e in found)
 
 

@@ -10,7 +10,7 @@ neighbours along:
 
 A verdict has three steps. What differs by more than `DOUBTFUL` expected errors is *suspect* (QARTOD 3): it is used,
 with an error that is `DOUBT` times the usual one. Beyond `TOLERANCE` it is *bad* (4) and left out, unless another
-sensor nearby says the same: then there is something, and it is suspect.
+sensor nearby says the same: then there is something, and it is suspect. Beyond `HOPELESS` no witness helps.
 
 How far a verdict reaches: in each of `ROUNDS` rounds it depends on the state of the `CANDIDATES` nearest
 observations and on how bad these are, which depends on theirs. So an observation can matter to another only
@@ -54,10 +54,12 @@ AGREEMENT = 4.0
 """errors of observation by which it may differ from each of its neighbours without being looked at"""
 UNREST_MAX = 1.5
 """restless neighbours widen what is expected by no more, or two bad ones would cover up for each other"""
-WITNESSES = 3
+WITNESSES = 2
 """nearest others that can speak for an observation that is bad"""
-LIKE = 1.0 / 3.0
+LIKE = 0.2
 """of what the observation differs by: a witness is so near to it"""
+HOPELESS = 12.0
+"""expected errors beyond which nobody can speak for it: two broken sensors may say the same"""
 OBSERVATIONS_MIN = 5
 """with fewer nobody can say who is wrong"""
 
@@ -109,7 +111,7 @@ def judge(observations: Observations, parameters: Parameters) -> Verdicts:
     noise = noise_variance(observations, parameters)
     nearby = others_of(observations.positions, CANDIDATES).index.astype(np.int64)
     used = nearby[:, :USED].copy()
-    badness, departure = np.zeros(count), np.zeros(count)
+    badness, departure, hopeless = np.zeros(count), np.zeros(count), np.zeros(count, np.bool_)
     heard = np.flatnonzero(~_agreeing(inside.values, used, noise))
     for _ in range(ROUNDS):
         badness[heard], departure[heard] = _confirmed(inside, noise, heard, used[heard], parameters)
@@ -117,6 +119,7 @@ def judge(observations: Observations, parameters: Parameters) -> Verdicts:
         if not len(suspects):
             break
         worst = suspects[badness[suspects] >= badness[nearby[suspects]].max(axis=1)]
+        hopeless[worst] = badness[worst] > HOPELESS
         rejected[worst], badness[worst] = True, 0.0
         noise[worst] = (_IGNORED * parameters.sill) ** 2
         # Only whose own neighbours have gone is heard again: for all others nothing has changed.
@@ -124,7 +127,7 @@ def judge(observations: Observations, parameters: Parameters) -> Verdicts:
         if not len(heard):
             break
         used[heard] = _unrejected(nearby[heard], rejected)
-    bad = np.flatnonzero(rejected)
+    bad = np.flatnonzero(rejected & ~hopeless)
     if len(bad):
         apart = np.abs(inside.values[nearby[bad, :WITNESSES]] - inside.values[bad][:, None])
         shared = (apart <= LIKE * np.abs(departure[bad])[:, None]).any(axis=1)

@@ -88,6 +88,8 @@ def krige(
         edge = reach[m]
         tapered = edge < np.inf and edge - nearest > _TIED * edge
         start = max(TAPER_FROM * edge, 0.5 * (edge + nearest)) if tapered else np.inf
+        # In units of what varies within the edge: the sill of a smooth field with a long reach says nothing here.
+        scale = sill2 * (1.0 - _alike(edge, length, matern)) if tapered else 0.0
         total, middle, known = 0.0, 0.0, 0.0
         for a in range(count):
             fade[a] = 1.0
@@ -108,7 +110,7 @@ def krige(
             i = index[m, first + a]
             for b in range(a):
                 work[a, b] = base[a, b]
-            work[a, a] = (sill2 + noise[i]) * fade[a]
+            work[a, a] = sill2 + noise[i] + (fade[a] - 1.0) * (noise[i] + scale)
             towards[a] = sill2 * _alike(distance[a], length, matern)
             ones[a] = 1.0
             tilt[a] = 0.0

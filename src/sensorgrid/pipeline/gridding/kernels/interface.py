@@ -79,7 +79,7 @@ class Parameters:
     transform: Transform = "identity"
     """what values go through before anything is computed"""
     offset: float = 0.0
-    """of the transform: log(value - lowest + offset)"""
+    """of the transform: log(value - lowest + offset), in the attribute's unit; if bounded, a part of the range"""
     lowest: float | None = None
     """no value of the field is smaller"""
     highest: float | None = None

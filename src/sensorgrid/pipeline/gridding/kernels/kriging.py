@@ -28,8 +28,8 @@ from sensorgrid.pipeline.gridding.kernels.transforms import published, transform
 class Kriging:
     """Ordinary kriging from the nearest observations."""
 
-    neighbours: int = 20
-    """observations that each point depends on"""
+    neighbours: int = 24
+    """observations that each point depends on; the taper takes the weight of a few, so they count as about 20"""
     name: str = "kriging"
     """as the configuration spells it"""
 

@@ -6,7 +6,8 @@ outliers, and no estimate is negative. Humidity and cloud cover are squeezed aga
 
 - `identity`: nothing is done.
 - `log`: log(value - lowest + offset), with an offset of the order of usual values, so that zero is no abyss.
-- `bounded`: log((value - lowest + c) / (highest - value + c)), c a fiftieth of the range.
+- `bounded`: log((value - lowest + c) / (highest - value + c)), c some part of the range, the offset: walls that are
+  often reached (fog) need a larger one.
 
 The way back: the published value is the mean of what the estimate and its error stand for (the median would be
 lower than the mean of the readings), the interval is that of the transformed estimate, one error to each side.
@@ -18,8 +19,6 @@ import numpy as np
 
 from sensorgrid.pipeline.gridding.kernels.interface import Field, Floats, Observations, Parameters
 
-_EDGE = 0.02
-"""of the range: how far beyond its walls a bounded attribute's transform goes to infinity"""
 _NODES, _WEIGHTS = np.polynomial.hermite_e.hermegauss(7)
 _WEIGHTS = _WEIGHTS / _WEIGHTS.sum()
 _VARIANCE_MAX = 1.0
@@ -128,4 +127,4 @@ def _low(p: Parameters) -> float:
 
 def _walls(p: Parameters) -> tuple[float, float, float]:
     low, high = _low(p), 1.0 if p.highest is None else p.highest
-    return low, high, _EDGE * (high - low)
+    return low, high, p.offset * (high - low)
