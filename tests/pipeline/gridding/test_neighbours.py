@@ -85,7 +85,7 @@ def test_an_extreme_that_a_neighbour_shares_is_suspect_and_used_with_a_larger_er
     observations = network(150, 4)
     nearest = np.argsort(np.linalg.norm(observations.positions - observations.positions[0], axis=1))[1]
     observations.values[nearest] = observations.values[0]
-    observations.values[[0, nearest]] += 12  # some ten errors
+    observations.values[[0, nearest]] += 7  # some seven errors
 
     verdicts = judge(observations, PARAMETERS)
     used = verdicts.used(observations)

@@ -129,9 +129,12 @@ def judge(observations: Observations, parameters: Parameters) -> Verdicts:
         used[heard] = _unrejected(nearby[heard], rejected)
     bad = np.flatnonzero(rejected & ~hopeless)
     if len(bad):
-        apart = np.abs(inside.values[nearby[bad, :WITNESSES]] - inside.values[bad][:, None])
-        shared = (apart <= LIKE * np.abs(departure[bad])[:, None]).any(axis=1)
-        rejected[bad[shared]], suspect[bad[shared]] = False, True
+        witnesses = nearby[bad, :WITNESSES]
+        apart = np.abs(inside.values[witnesses] - inside.values[bad][:, None])
+        agree = apart <= LIKE * np.abs(departure[bad])[:, None]
+        suspect[bad[agree.any(axis=1)]] = True
+        suspect[witnesses[agree]] |= (rejected & ~hopeless)[witnesses[agree]]  # each speaks for the other
+        rejected &= ~suspect
     suspect |= (badness > DOUBTFUL) & ~rejected
     return Verdicts(rejected, suspect)
 
