@@ -89,7 +89,11 @@ def sample(flagged: DataFrame, grid: Grid, first: int, last: int) -> pa.Table:
     tick_us = round(grid.tick * 1e6)
     tick = F.floor(F.unix_micros("event_time") / tick_us)
     good = flagged.where("flag = 1").where(tick.between(first, last))
-    counts = good.groupBy(tick.alias("tick"), "attribute").agg(F.countDistinct("sensor").alias("sensors")).toArrow()
+    counts = (
+        good.groupBy(tick.alias("tick"), "attribute")
+        .agg(F.countDistinct("sensor").alias("sensors"))
+        .toArrow()
+    )
     wanted: set[int] = set()
     for group in groups_of(grid.attributes):
         mine = counts.filter(pc.is_in(counts["attribute"], pa.array(group.inputs)))

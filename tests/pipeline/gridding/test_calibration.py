@@ -143,7 +143,7 @@ def test_few_stations_are_pooled_over_ticks_and_have_honest_errors(stations: int
 
 
 def test_a_skewed_attribute_is_fitted_in_its_logarithm_and_a_symmetric_one_as_it_is(made) -> None:  # type: ignore[no-untyped-def]
-    p, ticks, *_ = made
+    _, ticks, *_ = made
     rng = np.random.default_rng(1)
     skewed = [replace(t, values=8e-9 * np.exp(np.clip((t.values - 10) / 3, -4, 4))) for t in ticks]
     noisy = [replace(t, values=t.values * np.exp(rng.normal(0, 0.1, 500))) for t in skewed]

@@ -74,6 +74,10 @@ _CORRECTION = 0.5
 """how large a correction of errors is expected to be, one standard deviation of a coefficient"""
 _FEW = 20.0
 """a covariance that was itself estimated makes errors look too small: from so many values by √2"""
+_EVENNESS = 1.0
+"""power of a station's distance to its neighbours that it counts with: 2 would be the grid's view, 0 the stations'"""
+_TAIL, _TAIL_OF_T, _TAIL_MAX = 0.95, 2.4, 4.0
+"""a quantile of residuals, what it is of Student's t in usual residuals, and how much more is believed"""
 _WORSE = 1.02
 """if kriging's hold-outs are so much worse than inverse distance's, the latter is taken"""
 
@@ -115,7 +119,9 @@ def prior(attribute: str) -> Parameters:
     if known.family == "any":
         return raw
     kind: Literal["log", "bounded"] = "log" if known.family == "positive" else "bounded"
-    return expressed(raw, replace(raw, transform=kind, offset=_round_power(known.mean) if kind == "log" else 0.2))
+    return expressed(
+        raw, replace(raw, transform=kind, offset=_round_power(known.mean) if kind == "log" else 0.2)
+    )
 
 
 def expressed(raw: Parameters, space: Parameters) -> Parameters:
@@ -194,7 +200,9 @@ def overridden(
 def describe(p: Parameters) -> str:
     """The transform, for people."""
     if p.transform == "log":
-        shown = f"log(value + {p.offset:.3g})" if not p.lowest else f"log(value - {p.lowest:g} + {p.offset:.3g})"
+        shown = (
+            f"log(value + {p.offset:.3g})" if not p.lowest else f"log(value - {p.lowest:g} + {p.offset:.3g})"
+        )
     elif p.transform == "bounded":
         shown = f"bounded between {p.lowest or 0.0:g} and {1.0 if p.highest is None else p.highest:g}"
     else:
@@ -235,6 +243,7 @@ def smooth(old: Parameters, new: Parameters, weight: float) -> Parameters:
         errors_plain=levels(old.errors_plain, new.errors_plain),
         slope=level(old.slope, new.slope),
         slope_spread=level(old.slope_spread, new.slope_spread),
+        tail=level(old.tail, new.tail),
     )
 
 
@@ -305,7 +314,10 @@ def _spaces(values: Floats, start: Parameters) -> list[Parameters]:
         return [plain]
     usual = float(np.median(above[above > 0]))
     low = 0.0 if lowest is None else lowest
-    return [plain, *(replace(plain, transform="log", lowest=low, offset=_round_power(c * usual)) for c in (0.3, 1.0))]
+    return [
+        plain,
+        *(replace(plain, transform="log", lowest=low, offset=_round_power(c * usual)) for c in (0.3, 1.0)),
+    ]
 
 
 def _round_power(value: float) -> float:
@@ -426,7 +438,7 @@ def _hold_outs(ticks: list[Observations], targets: int) -> _Pool:
 def _area(tree: cKDTree) -> Floats:
     """(n,) a measure of the area that each observation stands for; none for more than a fiftieth of all."""
     reach = tree.query(tree.data, k=[min(5, tree.n)])[0][:, 0]
-    area = reach**2
+    area = reach**_EVENNESS
     area = np.minimum(area, 0.02 * area.sum())
     return area if area.any() else np.ones(tree.n)
 
@@ -468,7 +480,7 @@ def _rough(ticks: list[Observations], start: Parameters) -> Parameters:
     typical = np.abs(scored.residual) / np.sqrt(scored.total)
     sill = _quantile(typical, pool.weight, _ONE_SIGMA)
     sill = sill if sill > 0.0 else spread
-    return replace(rough, sill=sill, noise=0.2 * sill)
+    return replace(rough, sill=sill, noise=0.2 * sill, tail=_tail(typical, pool.weight))
 
 
 def _scale(pool: _Pool, start: Parameters) -> _Scale:
@@ -537,8 +549,14 @@ def _fitted(ticks: list[Observations], start: Parameters, targets: int) -> Param
     sill = _quantile(typical, pool.weight, _ONE_SIGMA) or scored.sill
     return replace(
         start, mean=mean, spread=spread, length=length, noise=noise * sill, shape=shape, sill=sill,
-        slope=scale.slope, slope_spread=scale.slope_spread,
+        slope=scale.slope, slope_spread=scale.slope_spread, tail=max(_tail(typical, pool.weight), start.tail),
     )  # fmt: skip
+
+
+def _tail(typical: Floats, weight: Floats) -> float:
+    """How much farther out the outer residuals lie than those of Student's t: a few faults do not move this."""
+    usual, outer = (_quantile(typical, weight, share) for share in (_ONE_SIGMA, _TAIL))
+    return float(np.clip(outer / (_TAIL_OF_T * usual), 1.0, _TAIL_MAX)) if usual > 0.0 else _TAIL_MAX
 
 
 def _slope(pool: _Pool, length: float, noise: float, plain: _Scored, scale: _Scale) -> _Scale | None:
@@ -610,9 +628,7 @@ def _corrected(ticks: list[Observations], found: Parameters) -> tuple[Parameters
     mixed, variance_plain = InverseDistance().mixture(raw, pool.near, pool.points, found)
     level = forward(mixed, found)
     even = np.ones(len(level))
-    plain = _coefficients(
-        level, variance_plain, own, even, held - level, pool.weight, len(pool.all), found
-    )
+    plain = _coefficients(level, variance_plain, own, even, held - level, pool.weight, len(pool.all), found)
     found = replace(found, errors_plain=plain)
 
     truth = raw.values[pool.target]
@@ -638,7 +654,7 @@ def _coefficients(
     base = np.maximum(variance + own, 1e-300)
     square = residual**2 / base
     if not np.median(square) > 0.0:  # more than half are met exactly: no scatter to learn from
-        return (0.0,) * told.shape[1]
+        return (0.0, 0.0, 0.0, 0.0, 0.0)
     share = weight / weight.sum()
     certain = len(residual) / len(SKIPS) * _CORRECTION**2
 

@@ -45,7 +45,7 @@ LEFT_OUT = 8
 REACH = 2 * ROUNDS
 """steps from neighbour to neighbour after which an observation cannot matter any more"""
 TOLERANCE = 4.5
-"""expected errors by which an observation may differ"""
+"""expected errors by which an observation may differ; times the attribute's `tail`"""
 DOUBTFUL = 3.5
 """and by which it may differ without being suspect"""
 DOUBT = 3.0
@@ -183,4 +183,4 @@ def _badness(
     unrest = np.minimum(unrest, UNREST_MAX)
     expected = reading_variance(mu, variance, noise[targets], unrest, parameters, parameters.errors)
     departure = observations.values[targets] - mu
-    return np.abs(departure) / np.sqrt(expected), departure
+    return np.abs(departure) / (parameters.tail * np.sqrt(expected)), departure

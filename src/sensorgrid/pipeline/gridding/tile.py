@@ -114,8 +114,10 @@ def grid_region(
     for attribute, observations, parameters in zip(group.outputs, every, recipe.parameters, strict=True):
         good = verdicts.used(observations)
         field = kernel(good, points, parameters)
-        parts = (field.values, field.error, field.lower, field.upper)
-        tiles.append(Tile(attribute, *(a.astype(np.float32) for a in parts), len(good), recipe.kernel))
+        values, error, lower, upper = (
+            a.astype(np.float32) for a in (field.values, field.error, field.lower, field.upper)
+        )
+        tiles.append(Tile(attribute, values, error, lower, upper, len(good), recipe.kernel))
     own = (rows.home == 1) & (rows.time_us >= end_us - tick_us) & (rows.time_us < end_us)
     return RegionGrid(tuple(tiles), rows.take(own), test[own])
 

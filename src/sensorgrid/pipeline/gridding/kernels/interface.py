@@ -90,6 +90,8 @@ class Parameters:
     """change of values per unit of the covariate (elevation: per metre)"""
     slope_spread: float = 0.0
     """and how much it varies from place to place; 0: the covariate is not used"""
+    tail: float = 1.0
+    """how much farther than usual good readings may lie from what their neighbours say: thresholds grow by it"""
 
     def __post_init__(self) -> None:
         # A whole number would make arrays of whole numbers, and errors of 0 and 1.

@@ -78,7 +78,7 @@ _lock = Lock()
 def _remembered(kind: tuple[str, int], positions: Floats, points: Floats) -> Neighbours:
     digest = blake2b(repr((kind, positions.shape, points.shape)).encode(), digest_size=16)
     for array in (positions, points):
-        digest.update(np.ascontiguousarray(array, np.float64))
+        digest.update(np.ascontiguousarray(array, np.float64).tobytes())
     key = digest.digest()
     with _lock:
         found = _known.get(key)
