@@ -140,8 +140,10 @@ def krige(
                 tilt[a] -= column[a] * t
                 rest[a] -= column[a] * r
             for a in range(j + 1, count):
-                for b in range(j + 1, a + 1):
-                    work[a, b] -= column[a] * column[b]
+                # Slices that are counted from 0: the compiler then works on several elements at once.
+                line, other, factor = work[a, j + 1 : a + 1], column[j + 1 : a + 1], column[a]
+                for b in range(len(line)):
+                    line[b] -= factor * other[b]
         row += 1.0 / (spread * spread)
         missing = 1.0 - cross
         if sloped:
