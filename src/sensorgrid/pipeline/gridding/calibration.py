@@ -76,8 +76,8 @@ _FEW = 20.0
 """a covariance that was itself estimated makes errors look too small: from so many values by √2"""
 _EVENNESS = 1.0
 """power of a station's distance to its neighbours that it counts with: 2 would be the grid's view, 0 the stations'"""
-_TAIL, _TAIL_OF_T, _TAIL_MAX = 0.95, 2.4, 10.0
-"""a quantile of residuals, what it is of Student's t in usual residuals, and how much more is believed"""
+_TAIL, _TAIL_OF_T, _TAIL_MAX = 0.95, 3.3, 10.0
+"""a quantile of residuals, what it is in usual ones of Student's t with two degrees, and how much more is believed"""
 _WORSE = 1.02
 """if kriging's hold-outs are so much worse than inverse distance's, the latter is taken"""
 
@@ -143,8 +143,11 @@ def calibrate(
     start: Parameters,
     kernel: str = DEFAULT,
     transform: Transform | None = None,
+    tick_s: float = 3600.0,
 ) -> Calibration:
     """Fit parameters to observations, and see whether `kernel` suits them; `transform` forbids all others.
+
+    `tick_s` is the time between two ticks: one sensor alone can only be known by how its readings change.
 
     The drift is not fitted: it stays what `start` says. The cost does not grow with the number of observations:
     hold-outs are a fixed number, taken at even steps.
@@ -156,9 +159,9 @@ def calibrate(
     stations = int(np.median([len(tick) for tick in ticks]))
     counted = f"{readings:,} values of {stations:,} stations in {len(ticks)} ticks"
     few = kernel == DEFAULT and stations < STATIONS_FEW
-    usable = [tick for tick in ticks if len(tick) >= 3]
+    usable = [tick for tick in ticks if len(tick) >= 2]
     if sum(map(len, usable)) < HOLD_OUTS_MIN:
-        found = _level(ticks, start)
+        found = _level(ticks, start, tick_s)
         return Calibration(
             found, CHEAP if few else kernel, stations, readings,
             f"mean and spread of {counted}; the rest are priors: too few values for hold-outs",
@@ -167,7 +170,7 @@ def calibrate(
     begin = _rough(_inside(kept, space), space)
     middle = _fitted(_inside(kept, space), begin, TARGETS // 2)
     kept = [tick.without(reject_outliers(tick, middle)) for tick in usable]
-    kept = [tick for tick in kept if len(tick) >= 3] or usable
+    kept = [tick for tick in kept if len(tick) >= 2] or usable
     found = _fitted(_inside(kept, space), middle, TARGETS)
     found, worse = _corrected(kept, found)
     why = f"{describe(found)}, fitted to {counted}"
@@ -262,18 +265,24 @@ def _inside(ticks: Sequence[Observations], p: Parameters) -> list[Observations]:
     return [transformed(tick, p) for tick in ticks]
 
 
-def _level(ticks: Sequence[Observations], start: Parameters) -> Parameters:
-    """Mean and spread from data, all else in proportion to `start`: for one or two stations."""
+def _level(ticks: Sequence[Observations], start: Parameters, tick_s: float) -> Parameters:
+    """Mean and spread from data, and how fast values change, if one sensor says so; all else is the prior's."""
     space = start if start.family != "unknown" else replace(start, transform="identity", offset=0.0)
-    values = np.concatenate([tick.values for tick in _inside(ticks, space)])
+    inside = _inside(ticks, space)
+    values = np.concatenate([tick.values for tick in inside])
     spread = float(np.std(values)) if len(values) > 2 else 0.0
     if spread <= 0.0:  # nothing is known of the variation: that of the prior, or of the value's own size
         size = abs(float(values[0])) if start.family == "unknown" else 0.0
         spread = max(start.spread, 0.1 * size)
     share = spread / start.spread
+    noise, drift = start.noise * share, start.drift * share
+    if all(len(tick) == 1 for tick in ticks) and len(values) > 3:
+        # A change from tick to tick is two errors of observation and a way of the truth: half of it each.
+        change = float(np.quantile(np.abs(np.diff(values)), _ONE_SIGMA))
+        if change > 0.0:
+            noise, drift = change / 2.0, change / np.sqrt(2.0 * tick_s / 3600.0)
     return replace(
-        space, mean=float(np.mean(values)), spread=spread, sill=start.sill * share,
-        noise=start.noise * share, drift=start.drift * share,
+        space, mean=float(np.mean(values)), spread=spread, sill=start.sill * share, noise=noise, drift=drift
     )  # fmt: skip
 
 
@@ -290,7 +299,7 @@ def _choose_transform(
     kindest = spaces[-1]
     rough = _rough(_inside(ticks, kindest), kindest)
     kept = [tick.without(reject_outliers(tick, rough)) for tick in ticks]
-    kept = [tick for tick in kept if len(tick) >= 3] or ticks
+    kept = [tick for tick in kept if len(tick) >= 2] or ticks
     if len(spaces) == 1:
         return spaces[0], kept
     scores = [_space_score(kept, space) for space in spaces]
