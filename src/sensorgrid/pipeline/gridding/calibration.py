@@ -22,7 +22,7 @@ from scipy.optimize import minimize
 from scipy.spatial import cKDTree
 
 from sensorgrid.pipeline.gridding.kernels import CHEAP, DEFAULT
-from sensorgrid.pipeline.gridding.kernels.covariance import own_variance
+from sensorgrid.pipeline.gridding.kernels.covariance import hours_beyond, own_variance
 from sensorgrid.pipeline.gridding.kernels.errors import signs
 from sensorgrid.pipeline.gridding.kernels.interface import (
     Family,
@@ -157,6 +157,8 @@ def calibrate(
     if not readings:
         return Calibration(start, kernel, 0, 0, "priors: no measurement in the ticks that were looked at")
     stations = int(np.median([len(tick) for tick in ticks]))
+    usual_s = float(np.median(np.concatenate([tick.age_s for tick in ticks])))
+    start = replace(start, age_s=max(usual_s, 0.0))
     counted = f"{readings:,} values of {stations:,} stations in {len(ticks)} ticks"
     few = kernel == DEFAULT and stations < STATIONS_FEW
     usable = [tick for tick in ticks if len(tick) >= 2]
@@ -246,6 +248,7 @@ def smooth(old: Parameters, new: Parameters, weight: float) -> Parameters:
         errors_plain=levels(old.errors_plain, new.errors_plain),
         slope=level(old.slope, new.slope),
         slope_spread=level(old.slope_spread, new.slope_spread),
+        age_s=level(old.age_s, new.age_s),
         tail=level(old.tail, new.tail),
     )
 
@@ -387,6 +390,8 @@ class _Scale:
     sill: float
     """a first guess, in which the spread and the drift are counted"""
     drift: float
+    age_s: float
+    """beyond which the drift counts"""
     slope: float = 0.0
     slope_spread: float = 0.0
 
@@ -493,12 +498,14 @@ def _rough(ticks: list[Observations], start: Parameters) -> Parameters:
 
 
 def _scale(pool: _Pool, start: Parameters) -> _Scale:
-    return _Scale(start.mean, start.spread, start.sill, start.drift, start.slope, start.slope_spread)
+    return _Scale(
+        start.mean, start.spread, start.sill, start.drift, start.age_s, start.slope, start.slope_spread
+    )
 
 
 def _score(pool: _Pool, shape: str, length: float, noise: float, scale: _Scale) -> _Scored:
     """Predict all hold-outs with a sill of 1, then see which sill would have suited."""
-    hours = np.maximum(pool.all.age_s, 0.0) / 3600.0
+    hours = hours_beyond(pool.all.age_s, scale.age_s)
     own = noise**2 + (scale.drift / scale.sill) ** 2 * hours
     unit = Parameters(
         scale.mean, scale.spread / scale.sill, length, noise, 0.0,
@@ -540,7 +547,7 @@ def _fitted(ticks: list[Observations], start: Parameters, targets: int) -> Param
     if spread <= 0.0:
         return replace(start, mean=float(values[0]))
     spacing, mean = _spacing(ticks), float(np.mean(values))
-    scale = _Scale(mean, spread, start.sill, start.drift)
+    scale = _Scale(mean, spread, start.sill, start.drift, start.age_s)
     shape: Literal["exponential", "matern"] = "exponential"
     length, noise, scored = _search(pool, shape, spacing, scale)
     if scored.sill <= 0.0:
@@ -627,7 +634,7 @@ def _corrected(ticks: list[Observations], found: Parameters) -> tuple[Parameters
     inside = _inside(ticks, found)
     pool = _hold_outs(inside, TARGETS)
     held = pool.all.values[pool.target]
-    hours = np.maximum(pool.all.age_s[pool.target], 0.0) / 3600.0
+    hours = hours_beyond(pool.all.age_s[pool.target], found.age_s)
     own = own_variance(found) + found.drift**2 * hours
     mu, variance, unrest = estimate(pool.all, pool.neighbours, pool.points, found, pool.covariate)
     errors = _coefficients(mu, variance, own, unrest, held - mu, pool.weight, len(pool.all), found)
