@@ -76,8 +76,8 @@ _FEW = 20.0
 """a covariance that was itself estimated makes errors look too small: from so many values by √2"""
 _EVENNESS = 1.0
 """power of a station's distance to its neighbours that it counts with: 2 would be the grid's view, 0 the stations'"""
-_TAIL, _TAIL_OF_T, _TAIL_MAX = 0.95, 3.3, 10.0
-"""a quantile of residuals, what it is in usual ones of Student's t with two degrees, and how much more is believed"""
+_TAIL, _TAIL_OF_T, _TAIL_MAX = 0.95, 4.0, 10.0
+"""a quantile of residuals, from how many usual ones on it is a long tail, and how much of that is believed"""
 _WORSE = 1.02
 """if kriging's hold-outs are so much worse than inverse distance's, the latter is taken"""
 
