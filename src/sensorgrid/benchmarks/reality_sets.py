@@ -7,6 +7,7 @@ impossible positions is in its README; here each of these is one line.
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -184,7 +185,11 @@ def _norway(folder: Path) -> Any:
     return pd.concat(parts, ignore_index=True)
 
 
-_WEATHER = {"air_temperature": "degC", "dew_point_temperature": "degC", "air_pressure_at_mean_sea_level": "hPa"}
+_WEATHER = {
+    "air_temperature": "degC",
+    "dew_point_temperature": "degC",
+    "air_pressure_at_mean_sea_level": "hPa",
+}
 FEEDS = (
     Feed("airnow-nw-megafires-2015", _airnow, {PM25: "ug/m3"}, busiest=True),
     Feed("metar-global-2022-10", _metar, _WEATHER | {WIND: "kt"}),
@@ -209,7 +214,13 @@ SMALL = Feed(
 
 
 def table_of(feed: Feed, folder: Path) -> Any:
-    """The feed's table; rows without a possible position are left out."""
+    """The feed's table, read once; rows without a possible position are left out."""
+    return _table(feed.name, folder)
+
+
+@cache
+def _table(name: str, folder: Path) -> Any:
+    (feed,) = (f for f in (*FEEDS, SMALL) if f.name == name)
     place = folder / feed.name
     if not place.is_dir():
         raise TruthError(f"data folder {folder}: found no folder {feed.name}, expected the readings there")
@@ -235,7 +246,7 @@ def network(
     inputs = [name for name in group.inputs if name in table.columns]
     unit = feed.attributes[attribute]
     time_us = table["time"].astype("datetime64[us, UTC]").astype("int64").to_numpy()
-    numbers, names = pd.factorize(table["sensor"])
+    numbers, _ = pd.factorize(table["sensor"])
     parts = []
     for name in inputs:
         values = table[name].to_numpy(np.float64)
@@ -259,7 +270,7 @@ def network(
         height = table["elevation"].to_numpy(np.float64)
         first = np.unique(numbers, return_index=True)[1]
         heights = {int(numbers[i]): float(height[i]) for i in first}
-    limits = tuple(_limits(name) for name in group.inputs)
+    limits = tuple(limits_of(name) for name in group.inputs)
     label = f"{feed.name} {attribute}"
     return network_of(label, rows, group, grid, limits, feed.max_age_s, chosen, heights)
 
@@ -268,7 +279,12 @@ def grid_of(feed: Feed, table: Any, attribute: str) -> Grid:
     """A grid that spans the feed: only its coordinates, its tick and its attribute matter."""
     names = ("eastward_wind", "northward_wind") if attribute == WIND else (attribute,)
     if feed.coordinates == "planar":
-        extent = (float(table["x"].min()), float(table["y"].min()), float(table["x"].max()) + 1, float(table["y"].max()) + 1)
+        extent = (
+            float(table["x"].min()),
+            float(table["y"].min()),
+            float(table["x"].max()) + 1,
+            float(table["y"].max()) + 1,
+        )
         return Grid(extent=extent, coordinates="planar", shape=(64, 64), tick=feed.tick_s, attributes=names,
                     resolution_bits=(1, 1, 1), region_digits=0)  # fmt: skip
     return Grid(tick=feed.tick_s, attributes=names)
@@ -286,7 +302,8 @@ def _canonical(name: str, values: Any, unit: str) -> Any:
     return np.where((values >= low) & (values <= high), values, np.nan)
 
 
-def _limits(name: str) -> SeriesLimits:
+def limits_of(name: str) -> SeriesLimits:
+    """The usual limits of a series; none for an attribute that nobody knows."""
     known = KNOWN.get(name)
     if known is None:
         return SeriesLimits(step=np.inf, rate=np.inf, spike=np.inf, flat_s=0.0, tolerance=0.0)

@@ -207,6 +207,6 @@ def ticks_needed(stations: int) -> int:
 
 def with_elevation(observations: Observations, elevation: Floats) -> Observations:
     """With the height of each station, if kernels take it; as they are otherwise."""
-    if "elevation" in {f.name for f in fields(Observations)}:
-        return replace(observations, **{"elevation": elevation})
+    if "covariate" in {f.name for f in fields(Observations)}:
+        return replace(observations, **{"covariate": elevation})
     return observations

@@ -12,28 +12,21 @@ from typing import Protocol
 import numpy as np
 from scipy.spatial import cKDTree
 
-from sensorgrid.pipeline.gridding.calibration import fit, prior
-from sensorgrid.pipeline.gridding.kernels import DEFAULT, kernel_by_name
-from sensorgrid.pipeline.gridding.kernels.covariance import noise_variance
-from sensorgrid.pipeline.gridding.kernels.interface import Floats, Observations, Parameters
-from sensorgrid.pipeline.gridding.neighbours import reject_outliers
+from sensorgrid.pipeline.gridding.kernels import DEFAULT
+from sensorgrid.pipeline.gridding.kernels.interface import Floats, Observations, metres
+from sensorgrid.pipeline.verification.engine import Estimate, Learnt, estimate, learn, listen
 from sensorgrid.pipeline.verification.folds import split
-from sensorgrid.pipeline.verification.network import Bools, Ints, Network, evenly, physical_range, ticks_needed
+from sensorgrid.pipeline.verification.network import (
+    Bools,
+    Ints,
+    Network,
+    evenly,
+    physical_range,
+    ticks_needed,
+)
 
 LATTICE = 20
 """points along a side of the lattice on which values outside the physical range are looked for"""
-
-
-@dataclass(frozen=True, slots=True)
-class Estimate:
-    """What a method says about readings that it has not seen."""
-
-    values: Floats
-    """(m,)"""
-    lower: Floats
-    """(m,) one stated error of the next reading below"""
-    upper: Floats
-    """(m,) and above"""
 
 
 class Method(Protocol):
@@ -44,7 +37,7 @@ class Method(Protocol):
         """As rows spell it."""
         ...
 
-    def __call__(self, heard: Observations, there: Observations, parameters: Parameters) -> Estimate:
+    def __call__(self, heard: Observations, there: Observations, learnt: Learnt) -> Estimate:
         """Estimate what would be read `there` (places and ages; the values are NaN)."""
         ...
 
@@ -53,13 +46,22 @@ class Method(Protocol):
 class KernelMethod:
     """A kernel of the grids, by its name."""
 
+    name: str
+
+    def __call__(self, heard: Observations, there: Observations, learnt: Learnt) -> Estimate:
+        """See `Method`."""
+        return estimate(self.name, heard, there, learnt)
+
+
+@dataclass(frozen=True, slots=True)
+class OurMethod:
+    """What a grid would be made with: the default kernel, or a simpler one if the fit says so."""
+
     name: str = DEFAULT
 
-    def __call__(self, heard: Observations, there: Observations, parameters: Parameters) -> Estimate:
-        """See `Method`; the error of the next reading is that of the field and of the observation together."""
-        field = kernel_by_name(self.name)(heard, there.positions, parameters)
-        error = np.sqrt(field.error**2 + noise_variance(there, parameters))
-        return Estimate(field.values, field.values - error, field.values + error)
+    def __call__(self, heard: Observations, there: Observations, learnt: Learnt) -> Estimate:
+        """See `Method`."""
+        return estimate(learnt.kernel, heard, there, learnt)
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +97,7 @@ class Trial:
     told: dict[str, Told]
     """by method"""
     heard: Heard
-    parameters: Parameters
+    learnt: Learnt
     outside: dict[str, tuple[int, int]]
     """by method: values outside the physical range, and values looked at, on a lattice over the stations"""
 
@@ -109,64 +111,55 @@ def run_fold(
 ) -> list[Trial]:
     """One trial for each attribute of the network."""
     training, testing = split(network, left_out)
-    parameters = fitted(training)
+    learnt = fitted(training)
     count = len(network.attributes)
     told: list[dict[str, list[tuple[Floats, ...]]]] = [{m.name: [] for m in methods} for _ in range(count)]
     heard: list[list[tuple[Floats, ...]]] = [[] for _ in range(count)]
     outside = [{m.name: (0, 0) for m in methods} for _ in range(count)]
     for done, (known, wanted) in enumerate(zip(training.moments, testing.moments, strict=True)):
         say(f"tick {done + 1} of {len(network.moments)}")
-        refused = refusals(known.outputs, parameters)
+        refused, every = listen(known.outputs, learnt)
         asked = np.flatnonzero(wanted.fresh)
         for number in range(count):
             output = known.outputs[number]
             end = np.full(len(output), known.end_us)
             heard[number].append((output.values, refused, known.station, end))
-            good = output.without(refused)
+            good = every[number]
             if not len(asked) or not len(good):
                 continue
             there = blind(wanted.outputs[number].without(~wanted.fresh))
             distance = cKDTree(good.positions).query(there.positions)[0]
             fact = (wanted.outputs[number].values[asked], distance, wanted.station[asked])
             for method in methods:
-                said = method(good, there, parameters[number])
+                said = method(good, there, learnt[number])
                 told[number][method.name].append(
                     (fact[0], said.values, said.lower, said.upper, fact[1], fact[2],
                      np.full(len(asked), wanted.end_us))
                 )  # fmt: skip
                 if lattice:
-                    found = _outside(method, good, network, number, parameters[number])
+                    found = _outside(method, good, network, number, learnt[number])
                     before = outside[number][method.name]
                     outside[number][method.name] = (before[0] + found[0], before[1] + found[1])
     return [
         Trial(
             {name: Told(*_joined(parts, 7)) for name, parts in told[number].items()},
             _heard(_joined(heard[number], 4)),
-            parameters[number],
+            learnt[number],
             outside[number],
         )
         for number in range(count)
     ]
 
 
-def fitted(training: Network) -> tuple[Parameters, ...]:
-    """The parameters that these stations alone suggest, for each attribute."""
-    sizes = [len(moment.station) for moment in training.moments if len(moment.station)]
-    if not sizes:
-        return tuple(prior(name) for name in training.attributes)
-    chosen = evenly([m for m in training.moments if len(m.station)], ticks_needed(int(np.median(sizes))))
+def fitted(training: Network) -> tuple[Learnt, ...]:
+    """What these stations alone suggest, for each attribute."""
+    heard = [moment for moment in training.moments if len(moment.station)]
+    usual = int(np.median([len(moment.station) for moment in heard])) if heard else 0
+    chosen = evenly(heard, ticks_needed(usual))
     return tuple(
-        fit([moment.outputs[number] for moment in chosen], prior(name))
+        learn([moment.outputs[number] for moment in chosen], name)
         for number, name in enumerate(training.attributes)
     )
-
-
-def refusals(outputs: Sequence[Observations], parameters: Sequence[Parameters]) -> Bools:
-    """(n,) which observations the neighbour check refuses; one bad component condemns a vector."""
-    refused = np.zeros(len(outputs[0]), np.bool_)
-    for output, known in zip(outputs, parameters, strict=True):
-        refused |= reject_outliers(output, known)
-    return refused
 
 
 def blind(observations: Observations) -> Observations:
@@ -175,20 +168,16 @@ def blind(observations: Observations) -> Observations:
 
 
 def _outside(
-    method: Method, good: Observations, network: Network, number: int, parameters: Parameters
+    method: Method, good: Observations, network: Network, number: int, learnt: Learnt
 ) -> tuple[int, int]:
     """Values of a lattice over the stations that are physically impossible, and how many there are."""
     low, high = physical_range(network.attributes[number])
-    # Weights between stations reach places that no station covers: corners of random triples of stations do, too.
-    rng = np.random.default_rng(len(good))
-    mixed = rng.dirichlet(np.ones(3), LATTICE**2)
-    corners = good.positions[rng.integers(len(good), size=(LATTICE**2, 3))]
-    points = (mixed[:, :, None] * corners).sum(axis=1)
-    if network.coordinates != "planar":
-        reach = np.linalg.norm(good.positions[0])
-        points *= reach / np.maximum(np.linalg.norm(points, axis=1, keepdims=True), 1.0)
+    x = np.linspace(network.longitude.min(), network.longitude.max(), LATTICE)
+    y = np.linspace(network.latitude.min(), network.latitude.max(), LATTICE)
+    columns, rows = np.meshgrid(x, y)
+    points = metres(columns.ravel(), rows.ravel(), network.coordinates)
     there = Observations(points, np.full(len(points), np.nan), np.zeros(len(points)))
-    values = method(good, there, parameters).values
+    values = method(good, there, learnt).values
     return int(((values < low) | (values > high)).sum()), len(values)
 
 

@@ -5,14 +5,22 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from sensorgrid.pipeline.gridding.kernels import CHEAP, DEFAULT
-from sensorgrid.pipeline.gridding.kernels.interface import Parameters
+from sensorgrid.pipeline.gridding.kernels import CHEAP
+from sensorgrid.pipeline.verification.engine import Learnt
 from sensorgrid.pipeline.verification.folds import fold_of
 from sensorgrid.pipeline.verification.network import Network, VerificationError
 from sensorgrid.pipeline.verification.scores import Row, pooled, rows_of
-from sensorgrid.pipeline.verification.trial import Heard, KernelMethod, Method, Told, Trial, run_fold
+from sensorgrid.pipeline.verification.trial import (
+    Heard,
+    KernelMethod,
+    Method,
+    OurMethod,
+    Told,
+    Trial,
+    run_fold,
+)
 
-METHODS: tuple[Method, ...] = (KernelMethod(DEFAULT), KernelMethod("nearest"), KernelMethod(CHEAP))
+METHODS: tuple[Method, ...] = (OurMethod(), KernelMethod("nearest"), KernelMethod(CHEAP))
 """the default, and whom it has to beat"""
 
 
@@ -26,7 +34,7 @@ class Verified:
     told: dict[str, Told]
     """by method, over all folds"""
     heard: Heard
-    parameters: tuple[Parameters, ...]
+    learnt: tuple[Learnt, ...]
     """of each fold"""
     folds: int
     """how many were run"""
@@ -67,6 +75,6 @@ def verify(
                 " more stations or a longer time would help"
             )
         rows = rows_of(attribute, trials, len(network))
-        parameters = tuple(t.parameters for t in trials)
-        found.append(Verified(network, attribute, rows, told, heard, parameters, len(numbers)))
+        learnt = tuple(t.learnt for t in trials)
+        found.append(Verified(network, attribute, rows, told, heard, learnt, len(numbers)))
     return found
