@@ -96,10 +96,14 @@ def set_rows(drawn: Network, name: str, seed: int, titan: bool) -> list[Row]:
     untouched = [listen(m.outputs, [clean])[0] for m in drawn.moments]
     extremes = list(corroborated(drawn))
     used = sum(int((~r[e]).sum()) for r, e in zip(untouched, extremes, strict=True))
-    shared = {"set": name, "attribute": drawn.attributes[0], "kind": "injected", "seed": seed}
-    ours = shared | _counts(spoilt, refused) | {
-        "check": OURS, "extremes": int(sum(e.sum() for e in extremes)), "extremes_used": used, "threshold": None,
-    }  # fmt: skip
+    counts = _counts(spoilt, refused)
+    ours: Row = {"set": name, "attribute": drawn.attributes[0], "kind": "injected", "seed": seed, **counts}
+    ours |= {
+        "check": OURS,
+        "extremes": int(sum(e.sum() for e in extremes)),
+        "extremes_used": used,
+        "threshold": None,
+    }
     ours |= {"recall_at_our_rate": ours["recall"]}
     if not titan:
         return [ours]
@@ -109,7 +113,7 @@ def set_rows(drawn: Network, name: str, seed: int, titan: bool) -> list[Row]:
         ("titanlib buddy", BUDDY),
         ("titanlib isolation", (1.0,)),
     ):
-        rows.append(ours | _titan_row(check, thresholds, drawn, spoilt, clean, extremes, ours["rate"]))
+        rows.append(ours | _titan_row(check, thresholds, drawn, spoilt, clean, extremes, counts["rate"]))
     return rows
 
 

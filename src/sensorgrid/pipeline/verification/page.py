@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from html import escape
 from io import StringIO
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -104,10 +105,10 @@ def _table(rows: Sequence[Row], factor: float, unit: str) -> str:
             "within one error", "impossible values"]  # fmt: skip
     lines = ["<table><tr>" + "".join(f"<th>{escape(name)}</th>" for name in head) + "</tr>"]
     for row in rows:
-        cells = [
-            row["kernel"].replace("_", " "), f"{row['stations']:,}", f"{row['readings']:,}", *(f"{factor * row[n]:.3g}" for n in ("rmse", "mae", "bias")),
-            f"{row['ratio_to_idw']:.3f}", f"{row['within_one']:.1%}", f"{row['negative_share']:.2%}",
-        ]  # fmt: skip
+        errors = [f"{factor * row[name]:.3g}" for name in ("rmse", "mae", "bias")]
+        shares = [f"{row['within_one']:.1%}", f"{row['negative_share']:.2%}"]
+        counts = [f"{row['stations']:,}", f"{row['readings']:,}"]
+        cells = [row["kernel"].replace("_", " "), *counts, *errors, f"{row['ratio_to_idw']:.3f}", *shares]
         kind = ' class="ours"' if row["kernel"] == DEFAULT else ""
         lines.append(f"<tr{kind}>" + "".join(f"<td>{escape(cell)}</td>" for cell in cells) + "</tr>")
     return "\n".join([*lines, "</table>"])
@@ -174,7 +175,10 @@ def _maps(one: Verified, factor: float, unit: str) -> str:
     )
     for axis, (values, colours, low, high, label) in zip(axes, drawn, strict=True):
         order = np.argsort(values if colours == "viridis" else -values, kind="stable")
-        dots = axis.scatter(x[order], y[order], c=values[order], s=size, cmap=colours, vmin=low, vmax=high, lw=0.2, edgecolors="#555", rasterized=len(stations) > 600)  # fmt: skip
+        dots = axis.scatter(
+            x[order], y[order], c=values[order], s=size, cmap=colours, vmin=low, vmax=high, lw=0.2, edgecolors="#555",
+            rasterized=len(stations) > 600,
+        )  # fmt: skip
         figure.colorbar(dots, ax=axis, label=label, fraction=0.04, pad=0.02)
         axis.grid(visible=True, color="#e8ebee", lw=0.6)
         axis.set_axisbelow(True)
@@ -203,12 +207,13 @@ def _honesty(one: Verified, factor: float, offset: float, unit: str) -> str:
         width = 0.8 / len(one.rows)
         for number, row in enumerate(one.rows):
             at = np.arange(len(ticks)) + (number - (len(one.rows) - 1) / 2) * width
-            axis.bar(at, row[key], width * 0.92, color=_COLOURS.get(row["kernel"], "#b39ddb"), label=row["kernel"].replace("_", " "))  # fmt: skip
+            axis.bar(at, row[key], width * 0.92, color=_colour(row), label=row["kernel"].replace("_", " "))
         axis.set_xticks(range(len(ticks)), ticks, fontsize=8)
         axis.set_ylim(0, 1)
         axis.set_xlabel(label)
         axis.set_ylabel("within one error")
-    axes[1].legend(frameon=False, fontsize=8, loc="lower right")
+    handles, names = axes[0].get_legend_handles_labels()
+    figure.legend(handles, names, frameon=False, fontsize=8, loc="outside upper right", ncols=len(names))
     return _svg(figure)
 
 
@@ -227,11 +232,12 @@ def _errors(one: Verified, factor: float, offset: float, unit: str) -> str:
     axes[0].set_xlabel(f"read {unit}")
     axes[0].set_ylabel(f"estimated {unit}")
     for row in one.rows:
-        hours = row["by_hour"]
+        rmse = np.full(24, np.nan)  # an hour without readings breaks the line
+        for hour in row["by_hour"]:
+            rmse[hour["hour"]] = factor * hour["rmse"]
         axes[1].plot(
-            [h["hour"] for h in hours], [factor * h["rmse"] for h in hours], "o-", ms=3, lw=1.2,
-            color=_COLOURS.get(row["kernel"], "#b39ddb"), label=row["kernel"].replace("_", " "),
-        )  # fmt: skip
+            range(24), rmse, "o-", ms=3, lw=1.2, color=_colour(row), label=row["kernel"].replace("_", " ")
+        )
     axes[1].set_ylim(bottom=0)
     axes[1].set_xlim(-0.5, 23.5)
     axes[1].set_xlabel("hour of the day, UTC")
@@ -246,4 +252,8 @@ def _some(told: Told) -> Any:
 
 
 def _pairs(edges: Sequence[float]) -> list[tuple[float, float]]:
-    return list(zip(edges[:-1], edges[1:], strict=True))
+    return list(pairwise(edges))
+
+
+def _colour(row: Row) -> str:
+    return _COLOURS.get(row["kernel"], "#b39ddb")

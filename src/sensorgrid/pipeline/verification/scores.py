@@ -17,7 +17,7 @@ import numpy as np
 from sensorgrid.pipeline.gridding.kernels import CHEAP
 from sensorgrid.pipeline.gridding.kernels.interface import Floats
 from sensorgrid.pipeline.verification.network import Bools, physical_range
-from sensorgrid.pipeline.verification.trial import Heard, Told, Trial
+from sensorgrid.pipeline.verification.trial import Heard, Told, Trial, pooled_heard, pooled_told
 
 Row = dict[str, Any]
 
@@ -31,8 +31,8 @@ BIN_MIN = 30
 
 def rows_of(attribute: str, trials: Sequence[Trial], stations: int) -> list[Row]:
     """A row for each method, over all folds of one attribute."""
-    heard = Heard(*(np.concatenate([getattr(t.heard, f) for t in trials]) for f in Heard.__slots__))
-    told = {name: pooled([t.told[name] for t in trials]) for name in trials[0].told}
+    heard = pooled_heard([t.heard for t in trials])
+    told = {name: pooled_told([t.told[name] for t in trials]) for name in trials[0].told}
     cheap = rmse(told[CHEAP]) if CHEAP in told else np.nan
     rows = []
     for name, found in told.items():
@@ -66,11 +66,6 @@ def rows_of(attribute: str, trials: Sequence[Trial], stations: int) -> list[Row]
             }
         )  # fmt: skip
     return rows
-
-
-def pooled(parts: Sequence[Told]) -> Told:
-    """All folds together."""
-    return Told(*(np.concatenate([getattr(part, f) for part in parts]) for f in Told.__slots__))
 
 
 def rmse(told: Told) -> float:

@@ -113,42 +113,53 @@ def run_fold(
     training, testing = split(network, left_out)
     learnt = fitted(training)
     count = len(network.attributes)
-    told: list[dict[str, list[tuple[Floats, ...]]]] = [{m.name: [] for m in methods} for _ in range(count)]
-    heard: list[list[tuple[Floats, ...]]] = [[] for _ in range(count)]
+    told: list[dict[str, list[Told]]] = [{m.name: [] for m in methods} for _ in range(count)]
+    heard: list[list[Heard]] = [[] for _ in range(count)]
     outside = [{m.name: (0, 0) for m in methods} for _ in range(count)]
     for done, (known, wanted) in enumerate(zip(training.moments, testing.moments, strict=True)):
         say(f"tick {done + 1} of {len(network.moments)}")
         refused, every = listen(known.outputs, learnt)
-        asked = np.flatnonzero(wanted.fresh)
+        station = wanted.station[wanted.fresh]
         for number in range(count):
-            output = known.outputs[number]
-            end = np.full(len(output), known.end_us)
-            heard[number].append((output.values, refused, known.station, end))
+            values = known.outputs[number].values
+            heard[number].append(Heard(values, refused, known.station, _always(known.end_us, len(values))))
             good = every[number]
-            if not len(asked) or not len(good):
+            if not len(station) or not len(good):
                 continue
-            there = blind(wanted.outputs[number].without(~wanted.fresh))
+            asked = wanted.outputs[number].without(~wanted.fresh)
+            there, end_us = blind(asked), _always(wanted.end_us, len(asked))
             distance = cKDTree(good.positions).query(there.positions)[0]
-            fact = (wanted.outputs[number].values[asked], distance, wanted.station[asked])
             for method in methods:
                 said = method(good, there, learnt[number])
                 told[number][method.name].append(
-                    (fact[0], said.values, said.lower, said.upper, fact[1], fact[2],
-                     np.full(len(asked), wanted.end_us))
-                )  # fmt: skip
+                    Told(asked.values, said.values, said.lower, said.upper, distance, station, end_us)
+                )
                 if lattice:
                     found = _outside(method, good, network, number, learnt[number])
                     before = outside[number][method.name]
                     outside[number][method.name] = (before[0] + found[0], before[1] + found[1])
     return [
         Trial(
-            {name: Told(*_joined(parts, 7)) for name, parts in told[number].items()},
-            _heard(_joined(heard[number], 4)),
+            {name: pooled_told(parts) for name, parts in told[number].items()},
+            pooled_heard(heard[number]),
             learnt[number],
             outside[number],
         )
         for number in range(count)
     ]
+
+
+def pooled_told(parts: Sequence[Told]) -> Told:
+    """All of them together."""
+    none = np.empty(0)
+    every = [Told(none, none, none, none, none, _always(0, 0), _always(0, 0)), *parts]
+    return Told(*(np.concatenate([getattr(part, name) for part in every]) for name in Told.__slots__))
+
+
+def pooled_heard(parts: Sequence[Heard]) -> Heard:
+    """All of them together."""
+    every = [Heard(np.empty(0), np.empty(0, np.bool_), _always(0, 0), _always(0, 0)), *parts]
+    return Heard(*(np.concatenate([getattr(part, name) for part in every]) for name in Heard.__slots__))
 
 
 def fitted(training: Network) -> tuple[Learnt, ...]:
@@ -181,12 +192,5 @@ def _outside(
     return int(((values < low) | (values > high)).sum()), len(values)
 
 
-def _joined(parts: list[tuple[Floats, ...]], columns: int) -> list[Floats]:
-    if not parts:
-        return [np.empty(0) for _ in range(columns)]
-    return [np.concatenate(column) for column in zip(*parts, strict=True)]
-
-
-def _heard(columns: list[Floats]) -> Heard:
-    reading, refused, station, end_us = columns
-    return Heard(reading, refused.astype(bool), station.astype(np.int64), end_us.astype(np.int64))
+def _always(number: int, count: int) -> Ints:
+    return np.full(count, number, np.int64)

@@ -3,14 +3,22 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-import numpy as np
-
 from sensorgrid.pipeline.gridding.kernels import CHEAP
 from sensorgrid.pipeline.verification.engine import Learnt
 from sensorgrid.pipeline.verification.folds import fold_of
 from sensorgrid.pipeline.verification.network import Network, VerificationError
-from sensorgrid.pipeline.verification.scores import Row, pooled, rows_of
+from sensorgrid.pipeline.verification.scores import Row, rows_of
 from sensorgrid.pipeline.verification.trial import (
+    Heard,
+    KernelMethod,
+    Method,
+    OurMethod,
+    Told,
+    Trial,
+    pooled_heard,
+    pooled_told,
+    run_fold,
+)
     Heard,
     KernelMethod,
     Method,
@@ -67,8 +75,8 @@ def verify(
     found = []
     for at, attribute in enumerate(network.attributes):
         trials = [trials[at] for trials in every]
-        told = {m.name: pooled([t.told[m.name] for t in trials]) for m in methods}
-        heard = Heard(*(np.concatenate([getattr(t.heard, f) for t in trials]) for f in Heard.__slots__))
+        told = {m.name: pooled_told([t.told[m.name] for t in trials]) for m in methods}
+        heard = pooled_heard([t.heard for t in trials])
         if not len(told[methods[0].name].reading):
             raise VerificationError(
                 f"{network.name}, {attribute}: found no reading that could be left out and estimated, expected some;"
