@@ -19,14 +19,6 @@ from sensorgrid.pipeline.verification.trial import (
     pooled_told,
     run_fold,
 )
-    Heard,
-    KernelMethod,
-    Method,
-    OurMethod,
-    Told,
-    Trial,
-    run_fold,
-)
 
 METHODS: tuple[Method, ...] = (OurMethod(), KernelMethod("nearest"), KernelMethod(CHEAP))
 """the default, and whom it has to beat"""
