@@ -42,7 +42,7 @@ STATIONS_MAX = 1000
 """of a large network, those nearest to one of them are taken: titanlib looks at many pairs"""
 SCT = (2.0, 3.0, 4.0, 5.0, 7.0, 10.0, 15.0)
 BUDDY = (1.5, 2.0, 3.0, 4.0, 5.0, 7.0)
-_COUNTRY_M = 10_000.0
+_COUNTRY_M, _DEGREE_M = 10_000.0, 111_195.0
 LABELLED = "wsn-labelled-2010"
 
 
@@ -205,15 +205,30 @@ def _titan_row(
         refused = [_titan(check, m, threshold, drawn, learnt) for m in spoilt.network.moments]
         curve.append(_counts(spoilt, refused) | {"threshold": threshold})
     rates, recalls = (np.array([point[name] for point in curve]) for name in ("rate", "recall"))
-    order = np.argsort(rates, kind="stable")
     nearest = curve[int(np.argmin(np.abs(rates - our_rate)))]
     refused = [_titan(check, m, nearest["threshold"], drawn, learnt) for m in drawn.moments]
     used = sum(int((~r[e]).sum()) for r, e in zip(refused, extremes, strict=True))
     return nearest | {
         "check": check, "extremes_used": used,
-        "recall_at_our_rate": float(np.interp(our_rate, rates[order], np.maximum.accumulate(recalls[order]))),
+        "recall_at_our_rate": recall_at(our_rate, rates, recalls),
         "curve": [[point["threshold"], point["rate"], point["recall"]] for point in curve],
     }  # fmt: skip
+
+
+def recall_at(rate: float, rates: Floats, recalls: Floats) -> float:
+    """The recall on the line through a check's thresholds, which never falls as more is refused.
+
+    Examples
+    --------
+    >>> recall_at(0.0, np.array([0.0, 0.0, 0.2]), np.array([0.1, 0.5, 0.9]))
+    0.5
+    >>> recall_at(0.1, np.array([0.0, 0.0, 0.2]), np.array([0.1, 0.5, 0.9]))
+    0.7
+    """
+    order = np.lexsort((recalls, rates))
+    best = np.maximum.accumulate(recalls[order])
+    unique, last = np.unique(rates[order][::-1], return_index=True)
+    return round(float(np.interp(rate, unique, best[len(best) - 1 - last])), 12)
 
 
 def _titan(check: str, moment: Moment, threshold: float, drawn: Network, learnt: Learnt) -> Bools:
@@ -223,12 +238,11 @@ def _titan(check: str, moment: Moment, threshold: float, drawn: Network, learnt:
     x, y = degrees(output.positions)
     usual = float(np.median(cKDTree(output.positions).query(output.positions, k=[min(6, len(x))])[0])) or 1.0
     height = np.zeros(len(x)) if drawn.elevation is None else np.nan_to_num(drawn.elevation[moment.station])
-    kind = titanlib.Geodetic
-    if (
-        drawn.coordinates == "planar"
-    ):  # a laboratory as large as a country: titanlib knows distances of countries
-        kind, x, y, usual = titanlib.Cartesian, x * _COUNTRY_M / usual, y * _COUNTRY_M / usual, _COUNTRY_M
-    points = titanlib.Points(y, x, height, np.zeros(len(x)), kind)
+    if drawn.coordinates == "planar":
+        # As large as a country and beside the equator: titanlib's consistency test passes everything on a plane.
+        scale = _COUNTRY_M / usual / _DEGREE_M
+        x, y, usual = (x - x.mean()) * scale, (y - y.mean()) * scale, _COUNTRY_M
+    points = titanlib.Points(y, x, height, np.zeros(len(x)))
     # Single precision: kilograms of dust in a cubic metre, squared, would be nothing.
     values = straightened(output.values, learnt)
     values = (values - values.mean()) / (float(np.std(values)) or 1.0)
