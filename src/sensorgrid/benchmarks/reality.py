@@ -59,7 +59,7 @@ class Effort:
     """of a feed"""
 
 
-FULL = Effort(ticks=12, ticks_busiest=60, ticks_large=4, folds=10, folds_large=5, small=6, attributes=9)
+FULL = Effort(ticks=8, ticks_busiest=60, ticks_large=3, folds=5, folds_large=2, small=4, attributes=9)
 QUICK = Effort(ticks=2, ticks_busiest=6, ticks_large=1, folds=2, folds_large=1, small=1, attributes=1)
 FOLDS = 10
 

@@ -87,7 +87,10 @@ def test_rows_have_the_fields_that_readers_rely_on_and_agree_with_what_was_compa
         assert row["bias"] == pytest.approx(float(np.mean(told.values - told.reading)))
         assert row["mae"] == pytest.approx(float(np.mean(np.abs(told.values - told.reading))))
         assert len(row["within_by_level"]) == len(row["refused_by_level"]) == 5
-        assert len(row["within_by_distance"]) == 3
+        inside = scores.within(told)
+        assert row["within_one"] == pytest.approx(inside.mean())
+        for name, by, parts in (("level", told.values, 5), ("distance", told.distance, 3)):
+            assert row[f"within_by_{name}"] == pytest.approx(scores.by_rank(inside, by, parts))
     rmse = {row["kernel"]: row["rmse"] for row in found.rows}
     assert found.rows[0]["ratio_to_idw"] == pytest.approx(rmse["kriging"] / rmse["inverse_distance"])
     assert found.rows[2]["ratio_to_idw"] == 1.0
