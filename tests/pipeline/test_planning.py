@@ -49,8 +49,8 @@ def test_a_plan_comes_back_as_it_went() -> None:
     plan = first_plan(GRID, GriddingSettings(), 100, for_all_groups(GRID, *positions(50)))
 
     assert plan_from_json(plan.to_json()) == plan
-    with pytest.raises(PlanError, match="found format 9, expected 1"):
-        plan_from_json(plan.to_json().replace('"format": 1', '"format": 9'))
+    with pytest.raises(PlanError, match="found format 9, expected 2"):
+        plan_from_json(plan.to_json().replace('"format": 2', '"format": 9'))
 
 
 def test_an_entry_holds_from_its_tick_on_and_none_is_put_before_it() -> None:

@@ -134,7 +134,9 @@ def backfill(
     if plan is None:
         say("fitting halos and parameters")
         rows = (
-            planning.sample(flagged, grid, seen) if seen is not None and settings.gridding.calibrate else None
+            planning.sample(flagged, grid, span.first, span.last)
+            if seen is not None and settings.gridding.calibrate
+            else None
         )
         positions = seen.positions if seen is not None else _known(settings, grid)
         plan = planning.first_plan(grid, settings.gridding, span.first, positions, rows)
@@ -482,7 +484,9 @@ def replay(
     span = _span(grid, seen, first, until)
     plan = None
     if seen is not None:
-        sample = planning.sample(flagged, grid, seen) if settings.gridding.calibrate else None
+        sample = (
+            planning.sample(flagged, grid, span.first, span.last) if settings.gridding.calibrate else None
+        )
         plan = planning.first_plan(grid, settings.gridding, span.first, seen.positions, sample)
     folder = Path(settings.checkpoint_of() + ".arriving")
     for old in (settings.lake, settings.checkpoint_of(), settings.waiting_of(), folder):

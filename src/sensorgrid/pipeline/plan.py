@@ -17,7 +17,8 @@ from sensorgrid.pipeline.gridding.groups import Group
 from sensorgrid.pipeline.gridding.kernels.interface import Parameters
 from sensorgrid.pipeline.gridding.tile import Recipe
 
-FORMAT = 1
+FORMAT = 2
+"""2: parameters count after a transform, and say which"""
 
 
 class PlanError(SensorGridError, ValueError):

@@ -5,7 +5,7 @@ its data first. Later, what the lake has gathered is looked at again, and entrie
 """
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from math import ceil
 from time import perf_counter
@@ -19,7 +19,7 @@ from pyspark.sql import functions as F
 
 from sensorgrid.model.grid import Grid
 from sensorgrid.pipeline.gridding.book import Timing
-from sensorgrid.pipeline.gridding.calibration import fit, prior, smooth
+from sensorgrid.pipeline.gridding.calibration import TARGETS, TICKS_MIN, calibrate, overridden, prior, smooth
 from sensorgrid.pipeline.gridding.groups import Group, groups_of
 from sensorgrid.pipeline.gridding.kernels import CHEAP, KERNELS, kernel_by_name
 from sensorgrid.pipeline.gridding.kernels.interface import Floats, Observations, Parameters
@@ -31,8 +31,10 @@ from sensorgrid.pipeline.lake.folder import Lake
 from sensorgrid.pipeline.plan import HaloEntry, Plan, RecipeEntry
 from sensorgrid.pipeline.settings import GriddingSettings
 
-TICKS = 6
-"""ticks that parameters are fitted to"""
+TICKS = TICKS_MIN
+"""ticks that parameters are fitted to; more if stations are few"""
+TICKS_MAX = 120
+"""but no more than these"""
 WEIGHT = 0.5
 """of a new fit against the one before: parameters change smoothly"""
 AHEAD = 2
@@ -82,17 +84,40 @@ def for_all_groups(grid: Grid, x: Floats, y: Floats) -> Positions:
     return {group.name: (x, y) for group in groups_of(grid.attributes)}
 
 
-def sample(flagged: DataFrame, grid: Grid, seen: Seen) -> pa.Table:
-    """Measurements of a few ticks, evenly over the time of the data."""
+def sample(flagged: DataFrame, grid: Grid, first: int, last: int) -> pa.Table:
+    """Measurements of some ticks from `first` to `last`, evenly over those that have any; more ticks if few speak."""
     tick_us = round(grid.tick * 1e6)
-    first, last = seen.first_us // tick_us, seen.last_us // tick_us
-    ticks = np.unique(np.linspace(first, last, TICKS + 2).round().astype(int)[1:-1]).tolist()
     tick = F.floor(F.unix_micros("event_time") / tick_us)
-    rows = flagged.where("flag = 1").where(tick.isin(ticks))
-    return rows.select(
+    good = flagged.where("flag = 1").where(tick.between(first, last))
+    counts = (
+        good.groupBy(tick.alias("tick"), "attribute")
+        .agg(F.countDistinct("sensor").alias("sensors"))
+        .toArrow()
+    )
+    wanted: set[int] = set()
+    for group in groups_of(grid.attributes):
+        mine = counts.filter(pc.is_in(counts["attribute"], pa.array(group.inputs)))
+        wanted |= set(_ticks_with_data(mine["tick"].to_numpy(), mine["sensors"].to_numpy()))
+    return good.where(tick.isin(sorted(wanted))).select(
         "sensor", "attribute", "longitude", "latitude", F.unix_micros("event_time").alias("time_us"), "value",
         tick.alias("tick"),
     ).toArrow()  # fmt: skip
+
+
+def _ticks_with_data(ticks: npt.NDArray[np.int64], sensors: npt.NDArray[np.int64]) -> list[int]:
+    """Of ticks with data, as many as a fit needs, evenly; those in which half the usual number speaks, or more."""
+    if not len(ticks):
+        return []
+    usual = float(np.median(sensors))
+    known = np.unique(ticks[sensors >= usual / 2])
+    wanted = min(len(known), wanted_ticks(usual))
+    steps = np.linspace(0, len(known) - 1, wanted + 2)[1:-1] if len(known) > wanted else np.arange(len(known))
+    return [int(t) for t in known[np.unique(steps.round().astype(int))]]
+
+
+def wanted_ticks(sensors: float) -> int:
+    """How many ticks a fit should see, if so many sensors speak in each."""
+    return min(TICKS_MAX, max(TICKS, ceil(TARGETS / max(sensors, 1.0))))
 
 
 def observations_of(rows: pa.Table, group: Group, grid: Grid) -> list[list[Observations]]:
@@ -131,13 +156,8 @@ def first_plan(
     kernel, why = choose_kernel(settings, grid, max((len(x) for x, _ in positions.values()), default=0))
     for group in groups_of(grid.attributes):
         plan = plan.with_halos(_halo(regions, settings, group, positions, from_tick=ALWAYS))
-        start = tuple(prior(name) for name in group.outputs)
-        fitted, source = start, "priors"
-        if settings.calibrate and rows is not None:
-            fitted = _fit(rows, group, grid, start)
-            source = "a fit to the data" if fitted != start else "priors: too few measurements"
-        recipe = Recipe(kernel, fitted)
-        plan = plan.with_recipe(RecipeEntry(ALWAYS, group.name, recipe, f"{why}; parameters are {source}"))
+        recipe, source = _recipe(settings, group, grid, kernel, rows)
+        plan = plan.with_recipe(RecipeEntry(ALWAYS, group.name, recipe, f"{why}; {source}"))
     return plan
 
 
@@ -157,23 +177,21 @@ def refreshed(plan: Plan, lake: Lake, settings: GriddingSettings, newest_tick: i
         mine = sensors.filter(pc.equal(sensors["group"], group.name))
         positions[group.name] = (mine["longitude"].to_numpy(), mine["latitude"].to_numpy())
     kernel, why = choose_kernel(settings, grid, max(len(x) for x, _ in positions.values()))
-    rows = _gathered(lake, newest_tick)
+    fewest = min((len(x) for x, _ in positions.values() if len(x)), default=0)
+    rows = _gathered(lake, newest_tick, wanted_ticks(fewest))
     for group in groups_of(grid.attributes):
         halo = _halo(Regions(grid), settings, group, positions, from_tick)
         known = plan.halo(group.name, newest_tick).width_m
         if len(positions[group.name][0]) and _differs(np.asarray(halo.width_m), np.asarray(known)):
             plan = plan.with_halos(halo)
         before = plan.recipe(group, newest_tick)
+        recipe, source = _recipe(settings, group, grid, kernel, rows)
         priors = tuple(prior(name) for name in group.outputs)
-        fitted = before.parameters
-        if settings.calibrate:
-            fitted = tuple(
-                new if before.parameters == priors else smooth(old, new, WEIGHT)
-                for old, new in zip(before.parameters, _fit(rows, group, grid, priors), strict=True)
-            )
-        recipe = Recipe(kernel, fitted)
-        if recipe != before:
-            entry = RecipeEntry(from_tick, group.name, recipe, f"{why}; parameters are a fit to the lake")
+        if before.parameters != priors:
+            pairs = zip(before.parameters, recipe.parameters, strict=True)
+            recipe = Recipe(recipe.kernel, tuple(smooth(old, new, WEIGHT) for old, new in pairs))
+        if recipe != before and recipe.parameters != priors:
+            entry = RecipeEntry(from_tick, group.name, recipe, f"{why}; {source}")
             plan = plan.with_recipe(entry)
     return plan
 
@@ -211,7 +229,7 @@ def tile_seconds(kernel: str, grid: Grid, sensors: int) -> float:
 
 def positions_needed(settings: GriddingSettings) -> int:
     """How many sensors a point and those who check them depend on."""
-    return max(KERNELS[settings.kernel].neighbours, CANDIDATES)
+    return max(KERNELS[settings.kernel].neighbours + 1, CANDIDATES + 1)
 
 
 def _halo(
@@ -231,14 +249,33 @@ def _differs(a: npt.NDArray[np.float64], b: npt.NDArray[np.float64]) -> bool:
     return bool(((a > 1.25 * b) | (a < 0.5 * b)).any())
 
 
-def _fit(rows: pa.Table, group: Group, grid: Grid, start: tuple[Parameters, ...]) -> tuple[Parameters, ...]:
-    ticks: Sequence[list[Observations]] = observations_of(rows, group, grid)
-    return tuple(fit(found, begin) for found, begin in zip(ticks, start, strict=True))
+def _recipe(
+    settings: GriddingSettings, group: Group, grid: Grid, kernel: str, rows: pa.Table | None
+) -> tuple[Recipe, str]:
+    """Kernel and parameters of a group, and what they were chosen from."""
+    if not settings.calibrate or rows is None:
+        reason = "nothing has been measured yet" if settings.calibrate else "calibrate = false"
+        known = tuple(_given(settings, name, prior(name)) for name in group.outputs)
+        return Recipe(kernel, known), f"parameters are priors: {reason}"
+    found, reasons = [], []
+    for name, ticks in zip(group.outputs, observations_of(rows, group, grid), strict=True):
+        own = settings.attributes.get(name)
+        made = calibrate(ticks, prior(name), kernel, None if own is None else own.transform)
+        found.append(_given(settings, name, made.parameters))
+        reasons.append((f"{name}: " if len(group.outputs) > 1 else "") + made.why)
+        kernel = made.kernel
+    return Recipe(kernel, tuple(found)), "; ".join(reasons)
 
 
-def _gathered(lake: Lake, newest_tick: int) -> pa.Table:
+def _given(settings: GriddingSettings, name: str, found: Parameters) -> Parameters:
+    """Parameters with what the configuration says of the attribute."""
+    own = settings.attributes.get(name)
+    return found if own is None else overridden(found, own.mean, own.spread, own.length, own.noise)
+
+
+def _gathered(lake: Lake, newest_tick: int, ticks: int) -> pa.Table:
     """Good measurements of the last ticks, from the observations that the lake keeps beside its grids."""
-    tiles = lake.tiles(ticks=(newest_tick - TICKS + 1, newest_tick), columns=["tick", "observations"])
+    tiles = lake.tiles(ticks=(newest_tick - ticks + 1, newest_tick), columns=["tick", "observations"])
     parents = pc.list_parent_indices(tiles["observations"].combine_chunks())
     flat = pa.Table.from_struct_array(pc.list_flatten(tiles["observations"].combine_chunks()))
     flat = flat.append_column("tick", tiles["tick"].combine_chunks().take(parents))

@@ -8,7 +8,7 @@ import math
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, ValidationError
+from pydantic import Field, ValidationError, model_validator
 from pydantic_settings import SettingsConfigDict
 
 from sensorgrid.configuration.base import (
@@ -48,6 +48,21 @@ class TimingSettings(Strict):
     """twelve ticks if left out"""
 
 
+class OwnGridding(Strict):
+    """``[gridding.NAME]``: what is known of an attribute better than from the data; in its canonical unit."""
+
+    transform: Literal["identity", "log", "bounded"] | None = None
+    """what values go through before anything is computed; chosen by hold-outs if left out"""
+    mean: float | None = None
+    """the value to expect where nothing is known"""
+    spread: Annotated[float, Field(gt=0)] | None = None
+    """and its error"""
+    length: Annotated[float, Field(gt=0)] | None = None
+    """distance over which values are alike, in metres"""
+    noise: Annotated[float, Field(ge=0)] | None = None
+    """error of one observation"""
+
+
 class GriddingSettings(Strict):
     """``[gridding]``: how grids are made."""
 
@@ -59,6 +74,18 @@ class GriddingSettings(Strict):
     calibrate_every: Duration = 6 * 3600.0
     ready_within: Annotated[float, Field(gt=0)] = 0.8
     """part of a tick that gridding may take before the cheaper kernel is chosen"""
+    attributes: dict[str, OwnGridding] = Field(default_factory=dict)
+    """by attribute; ``[gridding.NAME]`` in the file"""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _tables(cls, found: Any) -> Any:
+        """Tables of attributes stand beside the other keys in the file."""
+        if not isinstance(found, dict):
+            return found
+        own = {k: v for k, v in found.items() if isinstance(v, dict) and k not in cls.model_fields}
+        rest = {k: v for k, v in found.items() if k not in own}
+        return rest | {"attributes": {**rest.get("attributes", {}), **own}} if own else rest
 
 
 class AttributeSettings(Strict):
@@ -313,6 +340,12 @@ def settings_of(content: dict[str, Any], subject: str, folder: Path) -> Pipeline
             raise SettingsError(
                 f"{subject}: quality.attributes.{name}: found no such attribute in the grid,"
                 f" expected one of {', '.join(found.series_limits(grid))}"
+            )
+    for name in found.gridding.attributes:
+        if name not in grid.attributes:
+            raise SettingsError(
+                f"{subject}: gridding.{name}: found no such attribute in the grid, expected one of"
+                f" {', '.join(grid.attributes)}, or a key of [gridding]"
             )
     wind = {"eastward_wind", "northward_wind"} & set(grid.attributes)
     if len(wind) == 1 or {"wind_speed", "wind_from_direction"} & set(grid.attributes):

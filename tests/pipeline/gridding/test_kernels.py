@@ -9,12 +9,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sensorgrid.model.errors import SensorGridError
-from sensorgrid.pipeline.gridding.kernels import CHEAP, DEFAULT, KERNELS, kernel_by_name
+from sensorgrid.pipeline.gridding.kernels import CHEAP, DEFAULT, KERNELS, kernel_by_name, neighbourhood
 from sensorgrid.pipeline.gridding.kernels.covariance import correlation
 from sensorgrid.pipeline.gridding.kernels.interface import Floats, Observations, Parameters, metres
 from sensorgrid.pipeline.gridding.kernels.inverse_distance import InverseDistance
 from sensorgrid.pipeline.gridding.kernels.kriging import Kriging
-from sensorgrid.pipeline.gridding.kernels.neighbourhood import CHUNK
+from sensorgrid.pipeline.gridding.kernels.neighbourhood import CHUNK, forget
 
 PARAMETERS = Parameters(mean=280.0, spread=8.0, length=2e5, noise=0.5, drift=1.0, shape="matern", sill=5.0)
 OURS = ("nearest", "inverse_distance", "kriging")
@@ -31,7 +31,9 @@ def points(count: int, seed: int = 1, extent: float = 1e6) -> Floats:
     return np.random.default_rng(seed).uniform(0, extent, (count, 2))
 
 
-def textbook_kriging(observations: Observations, point: Floats, p: Parameters) -> tuple[float, float]:
+def textbook_kriging(
+    observations: Observations, point: Floats, p: Parameters, added: Floats | float = 0.0
+) -> tuple[float, float]:
     """Dense: the ordinary kriging system with its Lagrange multiplier, over all observations."""
     n = len(observations)
     place = observations.positions
@@ -39,6 +41,7 @@ def textbook_kriging(observations: Observations, point: Floats, p: Parameters) -
     system = np.ones((n + 1, n + 1))
     system[:n, :n] = p.sill**2 * correlation(apart, p.length, p.shape)
     system[:n, :n] += np.diag(p.noise**2 + p.drift**2 * observations.age_s / 3600)
+    system[np.arange(n), np.arange(n)] += added
     system[n, n] = 0.0
     right = np.ones(n + 1)
     right[:n] = p.sill**2 * correlation(np.linalg.norm(place - point, axis=1), p.length, p.shape)
@@ -58,16 +61,21 @@ def test_kriging_with_all_observations_as_neighbours_is_the_textbook_s(shape: st
     np.testing.assert_allclose(field.error, expected[:, 1], rtol=1e-5)
 
 
-def test_kriging_with_few_neighbours_uses_the_nearest_only() -> None:
+def test_kriging_with_few_neighbours_uses_the_nearest_only_and_the_outermost_hardly() -> None:
     observations, wanted = scattered(200), points(20)
     flat = replace(PARAMETERS, spread=1e5)
 
     field = Kriging(neighbours=6)(observations, wanted, flat)
 
     for i, point in enumerate(wanted):
-        near = np.argsort(np.linalg.norm(observations.positions - point, axis=1))[:6]
-        some = Observations(observations.positions[near], observations.values[near], observations.age_s[near])
-        value, error = textbook_kriging(some, point, flat)
+        distance = np.linalg.norm(observations.positions - point, axis=1)
+        near = np.argsort(distance)[:6]
+        edge = np.sort(distance)[6]
+        start = max(0.85 * edge, (edge + distance.min()) / 2)
+        excess = np.maximum(distance[near] - start, 0.0) / (edge - distance[near])
+        noise = flat.noise**2 + flat.drift**2 * observations.age_s[near] / 3600
+        noise += flat.sill**2 * (1 - correlation(np.array([edge]), flat.length, flat.shape)[0])
+        value, error = textbook_kriging(observations.take(near), point, flat, excess**2 * noise)
         assert field.values[i] == pytest.approx(value, rel=1e-6)
         assert field.error[i] == pytest.approx(error, rel=1e-5)
 
@@ -89,32 +97,138 @@ def test_kriging_s_known_mean_is_a_covariance_that_all_share() -> None:
     np.testing.assert_allclose(field.error, np.minimum(np.sqrt(variance), p.spread), rtol=1e-8)
 
 
+def test_a_covariate_is_a_second_drift_with_a_prior_centred_on_the_neighbours() -> None:
+    plain, wanted = scattered(15), points(10)
+    rng = np.random.default_rng(3)
+    heights, at = rng.uniform(0, 2000, 15), rng.uniform(0, 2000, 10)
+    observations = replace(plain, values=plain.values - 0.0065 * heights, covariate=heights)
+    p = replace(PARAMETERS, slope=-0.005, slope_spread=0.002)
+    tilt, high = heights - heights.mean(), at - heights.mean()
+    apart = np.linalg.norm(plain.positions[:, None] - plain.positions[None, :], axis=2)
+    noise = p.noise**2 + p.drift**2 * plain.age_s / 3600
+    system = p.sill**2 * correlation(apart, p.length, p.shape) + p.spread**2 + np.diag(noise)
+    system += p.slope_spread**2 * tilt[:, None] * tilt[None, :]
+    towards = np.linalg.norm(plain.positions[None] - wanted[:, None], axis=2)
+    right = p.sill**2 * correlation(towards, p.length, p.shape) + p.spread**2
+    right += p.slope_spread**2 * high[:, None] * tilt[None, :]
+
+    field = Kriging(neighbours=15)(observations, wanted, p, at)
+
+    weights = np.linalg.solve(system, right.T).T
+    rest = observations.values - p.mean - p.slope * tilt
+    variance = p.sill**2 + p.spread**2 + (p.slope_spread * high) ** 2 - (weights * right).sum(axis=1)
+    np.testing.assert_allclose(field.values, p.mean + p.slope * high + weights @ rest, rtol=1e-9)
+    np.testing.assert_allclose(field.error, np.minimum(np.sqrt(variance), p.spread), rtol=1e-8)
+
+
+def test_where_the_covariate_is_not_known_it_is_that_of_the_neighbours() -> None:
+    observations, wanted = scattered(40), points(30)
+    p = replace(PARAMETERS, slope=-0.0065, slope_spread=0.002)
+    unknown = replace(observations, covariate=np.full(40, np.nan))
+
+    without = Kriging()(observations, wanted, p)
+    field = Kriging()(unknown, wanted, p, np.full(30, np.nan))
+
+    np.testing.assert_allclose(field.values, without.values, rtol=1e-12)
+    assert (np.isfinite(field.values) & (field.error > 0)).all()
+
+
+def test_value_and_error_are_continuous_in_space() -> None:
+    observations = scattered(300)
+    line = np.stack([np.linspace(-4e5, 1.4e6, 18001), np.full(18001, 4.3e5)], axis=-1)  # steps of 100 m
+
+    field = Kriging()(observations, line, replace(PARAMETERS, spread=100.0))
+
+    assert np.abs(np.diff(field.values)).max() < 0.05
+    assert np.abs(np.diff(field.error)).max() < 0.05
+    assert np.ptp(field.values) > 5
+
+
 def test_the_error_follows_the_unrest_of_the_neighbours_as_far_as_it_is_told_to() -> None:
     calm = scattered(40)
     restless = replace_values(calm, 280 + 10 * (calm.values - 280))
     wanted = points(30)
-    follows = replace(PARAMETERS, local=0.5, spread=100.0)
+    wide = replace(PARAMETERS, spread=100.0)
+    follows = replace(wide, errors=(0.0, 0.5, 0.0, 0.0, 0.0))
 
-    steady = [Kriging()(o, wanted, replace(follows, local=0.0)).error for o in (calm, restless)]
+    steady = [Kriging()(o, wanted, wide).error for o in (calm, restless)]
     following = [Kriging()(o, wanted, follows).error for o in (calm, restless)]
 
     np.testing.assert_array_equal(*steady)
     assert (following[1] > 1.3 * following[0]).all()
 
 
+def test_the_error_of_a_reading_has_its_noise_on_top() -> None:
+    observations, wanted = scattered(40), points(10)
+
+    field = Kriging()(observations, wanted, replace(PARAMETERS, spread=100.0))
+
+    np.testing.assert_allclose(field.reading_error**2, field.error**2 + PARAMETERS.noise**2, rtol=1e-9)
+    np.testing.assert_allclose(field.upper - field.lower, 2 * field.error)
+
+
+def test_a_suspect_observation_weighs_less() -> None:
+    observations, wanted = scattered(40), points(1)
+    near = np.argmin(np.linalg.norm(observations.positions - wanted[0], axis=1))
+    values = observations.values.copy()
+    values[near] += 10
+    odd = replace(observations, values=values)
+    doubt = np.ones(40)
+    doubt[near] = 30.0
+
+    plain, believed, doubted = (
+        Kriging()(o, wanted, PARAMETERS).values[0] for o in (observations, odd, replace(odd, doubt=doubt))
+    )
+
+    assert abs(doubted - plain) < 0.1 * abs(believed - plain)
+
+
+@pytest.mark.parametrize("name", OURS)
+def test_a_field_never_leaves_the_physical_range_and_its_interval_is_lopsided(name: str) -> None:
+    rng = np.random.default_rng(4)
+    observations = replace_values(scattered(60), np.exp(rng.normal(0, 2.5, 60)) - 0.01)
+    p = Parameters(0.5, 2.0, 2e5, 0.2, 0.0, sill=2.0, transform="log", offset=1.0, lowest=0.0)
+
+    field = kernel_by_name(name)(observations, points(500), p)
+
+    assert min(field.values.min(), field.lower.min(), field.reading_lower.min()) >= 0.0
+    assert ((field.lower <= field.values) & (field.values <= field.upper)).all()
+    assert np.mean(field.upper - field.values > field.values - field.lower) > 0.65
+    np.testing.assert_allclose(field.error, (field.upper - field.lower) / 2)
+
+
 def replace_values(observations: Observations, values: Floats) -> Observations:
     return Observations(observations.positions, values, observations.age_s)
 
 
-def test_error_scale_multiplies_kriging_s_error() -> None:
+def test_the_constant_of_the_errors_multiplies_kriging_s_error() -> None:
     observations, wanted = scattered(40), points(10)
     wide = replace(PARAMETERS, spread=100.0)
 
     once = Kriging()(observations, wanted, wide)
-    twice = Kriging()(observations, wanted, replace(wide, error_scale=2.0))
+    twice = Kriging()(observations, wanted, replace(wide, errors=(2 * np.log(2.0), 0.0, 0.0, 0.0, 0.0)))
 
     np.testing.assert_allclose(twice.error, 2 * once.error)
     np.testing.assert_array_equal(twice.values, once.values)
+
+
+def test_a_remembered_search_gives_the_bits_of_a_new_one_and_memory_is_bounded(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    observations, wanted = scattered(300), points(400)
+    forget()
+    first = Kriging()(observations, wanted, PARAMETERS)
+
+    again = Kriging()(replace_values(observations, observations.values + 0.0), wanted, PARAMETERS)
+    moved = Kriging()(replace(observations, positions=observations.positions + 1.0), wanted, PARAMETERS)
+
+    assert again.values.tobytes() == first.values.tobytes()
+    assert again.error.tobytes() == first.error.tobytes()
+    assert moved.values.tobytes() != first.values.tobytes()
+    monkeypatch.setattr(neighbourhood, "REMEMBERED_BYTES", 100_000)
+    for seed in range(10):
+        Kriging()(observations, points(400, seed), PARAMETERS)
+    assert len(neighbourhood._known) == 2
 
 
 def test_inverse_distance_is_the_loop_s() -> None:

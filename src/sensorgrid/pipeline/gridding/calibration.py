@@ -1,49 +1,103 @@
-"""What an attribute is like: before any measurement (`prior`), and as hold-outs show it (`fit`).
+"""What an attribute is like: before any measurement (`prior`), and as hold-outs show it (`calibrate`, `fit`).
 
 A hold-out takes one observation away and estimates it from others. With the nearest others left out too, it
 stands for a grid point in a gap: grid points are farther from sensors than sensors are from each other, and
-an error that is right between crowded sensors is too small out there. The covariance that predicts the
-hold-outs best, value and error together, is taken; what then remains of the stated errors' dishonesty is
-corrected by one factor. Sensors in crowds count less: the grid is even, the sensors are not.
+an error that is right between crowded sensors is too small out there. Hold-outs of all ticks are pooled, so that
+a dozen stations with a week of data say as much as a thousand at one moment.
 
-The noise of the observation is part of every residual, not of the error of the grid, and is taken out.
+What predicts the hold-outs best, value and error together, is taken: first the transform, then the covariance, then
+the prior of the slope with the covariate. Last, the errors that these promise are compared with the residuals, and
+corrected by what they turn out to follow (`kernels.errors`). Sensors in crowds count less: the grid is even, the
+sensors are not.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from math import ceil, log2
 from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
+from scipy.optimize import minimize
 from scipy.spatial import cKDTree
 
-from sensorgrid.pipeline.gridding.kernels.covariance import correlation
-from sensorgrid.pipeline.gridding.kernels.interface import Floats, Observations, Parameters
-from sensorgrid.pipeline.gridding.kernels.kriging import corrected, plain, solve
-from sensorgrid.pipeline.gridding.kernels.neighbourhood import separation
+from sensorgrid.pipeline.gridding.kernels import CHEAP, DEFAULT
+from sensorgrid.pipeline.gridding.kernels.covariance import own_variance
+from sensorgrid.pipeline.gridding.kernels.errors import signs
+from sensorgrid.pipeline.gridding.kernels.interface import (
+    Family,
+    Floats,
+    Observations,
+    Parameters,
+    Transform,
+)
+from sensorgrid.pipeline.gridding.kernels.inverse_distance import InverseDistance
+from sensorgrid.pipeline.gridding.kernels.kriging import Kriging, estimate
+from sensorgrid.pipeline.gridding.kernels.neighbourhood import Indices, Neighbours
+from sensorgrid.pipeline.gridding.kernels.transforms import (
+    backward,
+    forward,
+    log_slope,
+    published,
+    transformed,
+    unit_at,
+)
 from sensorgrid.pipeline.gridding.neighbours import reject_outliers
 from sensorgrid.pipeline.ingest.attributes import KNOWN
 
-OBSERVATIONS_MIN = 20
-"""fewer in a tick say nothing"""
-TARGETS = 300
+TARGETS = 900
 """observations that are held out, over all ticks"""
+TICKS_MIN = 12
+"""ticks that a fit should see, if there are so many"""
 SKIPS = (0, 2, 8)
 """nearest others left out with it: stations' own distances, and those of grid points in gaps"""
+STATIONS_FEW = 12
+"""with fewer, inverse distance is better than kriging"""
+HOLD_OUTS_MIN = 10
+"""fewer say nothing"""
 
-_NEIGHBOURS = 16
+_NEIGHBOURS = Kriging().neighbours
 _DEGREES = 5.0
 """of freedom of Student's t, as which residuals are scored: fronts are not outliers, but no Gauss either"""
 _ONE_SIGMA = 0.6827
 _SHARE_OF_SPREAD = 0.7
 _MANY = 400.0
 """observations in a tick above which a choice of the covariance's shape is safe"""
-_TRUST = 40.0
-"""hold-outs that the correction of the errors must rest on to count half"""
-_LOCAL = 0.5
-"""fitting it to each field gains nothing over this"""
+_CLEARLY = 0.01
+"""of the score, by which another transform must beat the identity"""
+_TRANSFORM_TARGETS = 300
+_SLOPES = (0.25, 0.5, 1.0, 2.0)
+"""spreads of the slope that are tried, in usual slopes"""
+_SLOPE_GAIN = 0.003
+"""of the score, by which a covariate must help"""
+_CORRECTION = 0.5
+"""how large a correction of errors is expected to be, one standard deviation of a coefficient"""
 _FEW = 20.0
-"""a covariance that was itself estimated makes errors look too small: at this number of observations by √2"""
+"""a covariance that was itself estimated makes errors look too small: from so many values by √2"""
+_EVENNESS = 1.0
+"""power of a station's distance to its neighbours that it counts with: 2 would be the grid's view, 0 the stations'"""
+_TAIL, _TAIL_OF_T, _TAIL_MAX = 0.95, 2.4, 10.0
+"""a quantile of residuals, what it is of Student's t in usual residuals, and how much more is believed"""
+_WORSE = 1.02
+"""if kriging's hold-outs are so much worse than inverse distance's, the latter is taken"""
+
+
+_FAMILY_OF: dict[Transform, Family] = {"identity": "any", "log": "positive", "bounded": "bounded"}
+
+
+@dataclass(frozen=True, slots=True)
+class Calibration:
+    """Parameters, the kernel that suits them, and what both rest on."""
+
+    parameters: Parameters
+    kernel: str
+    """the one that was asked for, or a simpler one if the hold-outs say so"""
+    stations: int
+    """in a usual tick"""
+    readings: int
+    """that were looked at"""
+    why: str
+    """for people"""
 
 
 def prior(attribute: str) -> Parameters:
@@ -57,41 +111,115 @@ def prior(attribute: str) -> Parameters:
     known = KNOWN.get(attribute)
     if known is None:
         return Parameters(mean=0.0, spread=1.0, length=5e5, noise=0.1, drift=0.1, sill=_SHARE_OF_SPREAD)
-    return Parameters(
-        mean=float(known.mean),
-        spread=float(known.spread),
-        length=float(known.length),
-        noise=float(known.noise),
-        drift=float(known.drift),
-        sill=_SHARE_OF_SPREAD * float(known.spread),
+    lowest, highest = known.physical
+    raw = Parameters(
+        known.mean, known.spread, known.length, known.noise, known.drift,
+        sill=_SHARE_OF_SPREAD * known.spread, lowest=lowest, highest=highest, family=known.family,
+    )  # fmt: skip
+    if known.family == "any":
+        return raw
+    kind: Literal["log", "bounded"] = "log" if known.family == "positive" else "bounded"
+    return expressed(
+        raw, replace(raw, transform=kind, offset=_round_power(known.mean) if kind == "log" else 0.2)
     )
 
 
+def expressed(raw: Parameters, space: Parameters) -> Parameters:
+    """Parameters in an attribute's own unit, as they are after the transform of `space`; scales to first order."""
+    unit = unit_at(raw.mean, space)
+    return replace(
+        space, mean=float(forward(np.array([raw.mean]), space)[0]), spread=unit * raw.spread,
+        noise=unit * raw.noise, drift=unit * raw.drift, sill=unit * raw.sill,
+    )  # fmt: skip
+
+
 def fit(ticks: Sequence[Observations], start: Parameters) -> Parameters:
-    """Parameters from observations alone; `start` where there are too few.
+    """Parameters from observations alone; `start` where there are none. See `calibrate`."""
+    return calibrate(ticks, start).parameters
+
+
+def calibrate(
+    ticks: Sequence[Observations],
+    start: Parameters,
+    kernel: str = DEFAULT,
+    transform: Transform | None = None,
+) -> Calibration:
+    """Fit parameters to observations, and see whether `kernel` suits them; `transform` forbids all others.
 
     The drift is not fitted: it stays what `start` says. The cost does not grow with the number of observations:
     hold-outs are a fixed number, taken at even steps.
     """
-    ticks = [tick for tick in ticks if len(tick) >= OBSERVATIONS_MIN]
-    if not ticks:
-        return start
-    rough = _rough(ticks, start)
-    ticks = [tick.without(reject_outliers(tick, rough)) for tick in ticks]
-    if min(len(tick) for tick in ticks) < OBSERVATIONS_MIN:
-        return start
-    first = _fitted(ticks, rough, TARGETS // 2)
-    ticks = [tick.without(reject_outliers(tick, first)) for tick in ticks]
-    if min(len(tick) for tick in ticks) < OBSERVATIONS_MIN:
-        return start
-    return _fitted(ticks, first, TARGETS)
+    ticks = _some([tick for tick in ticks if len(tick)])
+    readings = sum(map(len, ticks))
+    if not readings:
+        return Calibration(start, kernel, 0, 0, "priors: no measurement in the ticks that were looked at")
+    stations = int(np.median([len(tick) for tick in ticks]))
+    counted = f"{readings:,} values of {stations:,} stations in {len(ticks)} ticks"
+    few = kernel == DEFAULT and stations < STATIONS_FEW
+    usable = [tick for tick in ticks if len(tick) >= 3]
+    if sum(map(len, usable)) < HOLD_OUTS_MIN:
+        found = _level(ticks, start)
+        return Calibration(
+            found, CHEAP if few else kernel, stations, readings,
+            f"mean and spread of {counted}; the rest are priors: too few values for hold-outs",
+        )  # fmt: skip
+    space, kept = _choose_transform(usable, start, transform)
+    begin = _rough(_inside(kept, space), space)
+    middle = _fitted(_inside(kept, space), begin, TARGETS // 2)
+    kept = [tick.without(reject_outliers(tick, middle)) for tick in usable]
+    kept = [tick for tick in kept if len(tick) >= 3] or usable
+    found = _fitted(_inside(kept, space), middle, TARGETS)
+    found, worse = _corrected(kept, found)
+    why = f"{describe(found)}, fitted to {counted}"
+    if few:
+        why += f"; {CHEAP}: fewer than {STATIONS_FEW} stations"
+    elif kernel == DEFAULT and worse > _WORSE:
+        why += f"; {CHEAP}: its hold-outs are better by {worse - 1:.0%}"
+        few = True
+    return Calibration(found, CHEAP if few else kernel, stations, readings, why)
+
+
+def overridden(
+    found: Parameters,
+    mean: float | None = None,
+    spread: float | None = None,
+    length: float | None = None,
+    noise: float | None = None,
+) -> Parameters:
+    """Parameters with what an operator knows better; in the attribute's own unit, `length` in metres."""
+    if mean is not None:
+        found = replace(found, mean=float(forward(np.array([mean]), found)[0]))
+    unit = unit_at(float(backward(np.array([found.mean]), found)[0]), found)
+    if spread is not None:
+        found = replace(found, spread=unit * spread, sill=found.sill * unit * spread / found.spread)
+    if length is not None:
+        found = replace(found, length=length)
+    return found if noise is None else replace(found, noise=unit * noise)
+
+
+def describe(p: Parameters) -> str:
+    """The transform, for people."""
+    if p.transform == "log":
+        shown = (
+            f"log(value + {p.offset:.3g})" if not p.lowest else f"log(value - {p.lowest:g} + {p.offset:.3g})"
+        )
+    elif p.transform == "bounded":
+        shown = f"bounded between {p.lowest or 0.0:g} and {1.0 if p.highest is None else p.highest:g}"
+    else:
+        shown = "values as they are"
+    if p.slope_spread > 0:
+        shown += f", following the covariate by {p.slope:.3g} ± {p.slope_spread:.2g} per unit"
+    return shown
 
 
 def smooth(old: Parameters, new: Parameters, weight: float) -> Parameters:
     """`old` moved towards `new` by `weight`: 0 keeps the old, 1 takes the new.
 
-    Scales are averaged by their logarithm. The shape is the new one's as soon as it weighs half or more.
+    Scales are averaged by their logarithm. What cannot be averaged, the shape and the transform, is the new one's as
+    soon as it weighs half or more; between two transforms there is nothing to average at all.
     """
+    if (old.transform, old.offset) != (new.transform, new.offset):
+        return new if weight >= 0.5 else old
 
     def scale(a: float, b: float) -> float:
         return float(a * (b / a) ** weight) if a > 0 and b > 0 else level(a, b)
@@ -99,42 +227,164 @@ def smooth(old: Parameters, new: Parameters, weight: float) -> Parameters:
     def level(a: float, b: float) -> float:
         return (1 - weight) * a + weight * b
 
-    return Parameters(
+    def levels(a: tuple[float, ...], b: tuple[float, ...]) -> tuple[float, ...]:
+        return tuple(level(x, y) for x, y in zip(a, b, strict=True))
+
+    newer = new if weight >= 0.5 else old
+    return replace(
+        newer,
         mean=level(old.mean, new.mean),
         spread=scale(old.spread, new.spread),
         length=scale(old.length, new.length),
         noise=scale(old.noise, new.noise),
         drift=scale(old.drift, new.drift),
-        shape=new.shape if weight >= 0.5 else old.shape,
         sill=scale(old.sill, new.sill),
-        error_scale=scale(old.error_scale, new.error_scale),
-        local=level(old.local, new.local),
+        errors=levels(old.errors, new.errors),
+        errors_plain=levels(old.errors_plain, new.errors_plain),
+        slope=level(old.slope, new.slope),
+        slope_spread=level(old.slope_spread, new.slope_spread),
+        tail=level(old.tail, new.tail),
     )
 
 
-@dataclass(frozen=True, slots=True)
-class _HoldOuts:
-    """Observations with the others that are to predict them."""
+def _some(ticks: list[Observations]) -> list[Observations]:
+    """As many ticks as the hold-outs need, at even steps, the last one among them."""
+    if not ticks:
+        return ticks
+    usual = float(np.median([len(tick) for tick in ticks]))
+    wanted = max(TICKS_MIN, ceil(TARGETS / usual))
+    if len(ticks) <= wanted:
+        return ticks
+    return [ticks[i] for i in np.linspace(0, len(ticks) - 1, wanted).round().astype(int).tolist()]
 
-    between: Floats
-    """(h, k, k) distances among the others"""
-    towards: Floats
-    """(h, k) distances to the held-out one"""
-    others: Floats
-    """(h, k) values"""
-    others_hours: Floats
-    """(h, k) age"""
-    value: Floats
-    """(h,) held out"""
-    hours: Floats
-    """(h,) age"""
+
+def _inside(ticks: Sequence[Observations], p: Parameters) -> list[Observations]:
+    return [transformed(tick, p) for tick in ticks]
+
+
+def _level(ticks: Sequence[Observations], start: Parameters) -> Parameters:
+    """Mean and spread from data, all else in proportion to `start`: for one or two stations."""
+    space = start if start.family != "unknown" else replace(start, transform="identity", offset=0.0)
+    values = np.concatenate([tick.values for tick in _inside(ticks, space)])
+    spread = float(np.std(values)) if len(values) > 2 else 0.0
+    if spread <= 0.0:  # nothing is known of the variation: that of the prior, or of the value's own size
+        size = abs(float(values[0])) if start.family == "unknown" else 0.0
+        spread = max(start.spread, 0.1 * size)
+    share = spread / start.spread
+    return replace(
+        space, mean=float(np.mean(values)), spread=spread, sill=start.sill * share,
+        noise=start.noise * share, drift=start.drift * share,
+    )  # fmt: skip
+
+
+# Transforms.
+
+
+def _choose_transform(
+    ticks: list[Observations], start: Parameters, wanted: Transform | None
+) -> tuple[Parameters, list[Observations]]:
+    """The space that predicts hold-outs best, and the observations that are no faults in the kindest one."""
+    values = np.concatenate([tick.values for tick in ticks])
+    spaces = _spaces(values, start if wanted is None else replace(start, family=_FAMILY_OF[wanted]))
+    spaces = [space for space in spaces if wanted in (None, space.transform)] or spaces
+    kindest = spaces[-1]
+    rough = _rough(_inside(ticks, kindest), kindest)
+    kept = [tick.without(reject_outliers(tick, rough)) for tick in ticks]
+    kept = [tick for tick in kept if len(tick) >= 3] or ticks
+    if len(spaces) == 1:
+        return spaces[0], kept
+    scores = [_space_score(kept, space) for space in spaces]
+    best = int(np.argmin(scores))
+    return spaces[best if scores[best] < scores[0] - _CLEARLY else 0], kept
+
+
+def _spaces(values: Floats, start: Parameters) -> list[Parameters]:
+    """Transforms to try, the identity first, the strongest but one last: parameters that only say the transform."""
+    lowest, highest, family = start.lowest, start.highest, start.family
+    if family == "unknown" and float(values.min()) >= 0.0:
+        family = "positive"
+        # Values that come close to zero show that there is a wall.
+        usual = float(np.median(values[values > 0])) if (values > 0).any() else 0.0
+        lowest = 0.0 if float(np.quantile(values, 0.01)) <= 0.1 * usual else None
+    plain = replace(start, transform="identity", offset=0.0, lowest=lowest, highest=highest)
+    if family == "bounded":
+        return [plain, *(replace(plain, transform="bounded", offset=edge) for edge in (0.05, 0.2))]
+    above = values - (lowest or 0.0)
+    if family != "positive" or not (above > 0).any():
+        return [plain]
+    usual = float(np.median(above[above > 0]))
+    low = 0.0 if lowest is None else lowest
+    return [
+        plain,
+        *(replace(plain, transform="log", lowest=low, offset=_round_power(c * usual)) for c in (0.3, 1.0)),
+    ]
+
+
+def _round_power(value: float) -> float:
+    """The nearest power of two: a median that wanders does not change the transform from fit to fit."""
+    return float(2.0 ** round(log2(value)))
+
+
+def _space_score(ticks: list[Observations], space: Parameters) -> float:
+    """Mean negative log density of the held-out values themselves: that of the space, and its Jacobian."""
+    inside = _inside(ticks, space)
+    rough = _rough(inside, space)
+    pool = _hold_outs(inside, _TRANSFORM_TARGETS)
+    scale = _scale(pool, rough)
+    if scale.spread <= 0.0:
+        return np.inf
+    _, _, scored = _search(pool, "exponential", _spacing(ticks), scale)
+    weight = pool.weight / pool.weight.sum()
+    raw = np.concatenate([tick.values for tick in ticks])[pool.target]
+    return scored.score - float((weight * log_slope(raw, space)).sum())
+
+
+# Hold-outs.
+
+
+@dataclass(frozen=True, slots=True)
+class _Pool:
+    """Observations of all ticks, some of which are held out, each with the others that are to predict it."""
+
+    all: Observations
+    """transformed"""
+    target: npt.NDArray[np.int64]
+    """(h,) which are held out"""
+    neighbours: Neighbours
+    """of these, among the same tick's"""
+    near: Indices
+    """(h, 8) the nearest of them, for kernels that use no more"""
     weight: Floats
     """(h,) by the area that the observation stands for"""
+    direct: npt.NDArray[np.bool_]
+    """(h,) whether no neighbour was left out with it"""
+
+    @property
+    def points(self) -> Floats:
+        return self.all.positions[self.target]
+
+    @property
+    def covariate(self) -> Floats | None:
+        return None if self.all.covariate is None else self.all.covariate[self.target]
+
+
+@dataclass(frozen=True, slots=True)
+class _Scale:
+    """What a covariance of sill 1 is measured in."""
+
+    mean: float
+    spread: float
+    """of the prior"""
+    sill: float
+    """a first guess, in which the spread and the drift are counted"""
+    drift: float
+    slope: float = 0.0
+    slope_spread: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
 class _Scored:
-    """How well a covariance of sill 1 predicts the hold-outs."""
+    """How well a covariance predicts the hold-outs."""
 
     scores: Floats
     """(h,) negative logarithm of the predictive density"""
@@ -144,68 +394,51 @@ class _Scored:
     """that fits best"""
     residual: Floats
     """(h,) held-out value less its estimate"""
-    variance: Floats
-    """(h,) of the estimate, for a sill of 1"""
-    noise: Floats
-    """(h,) variance of the held-out observation, for a sill of 1"""
-    unrest: Floats
-    """(h,) among the others"""
+    total: Floats
+    """(h,) variance of the residual, for a sill of 1"""
 
 
-def _rough(ticks: list[Observations], start: Parameters) -> Parameters:
-    """Enough for a first neighbour check: scales from medians, which 2 % of faults do not move."""
-    values = np.concatenate([tick.values for tick in ticks])
-    middle = float(np.median(values))
-    spread = 1.4826 * float(np.median(np.abs(values - middle)))
-    if spread <= 0.0:  # more than half are equal: rain
-        spread = float(np.std(values)) or start.spread
-    length = 8.0 * _spacing(ticks)
-    held = _hold_outs(ticks, TARGETS // 2)
-    rough = replace(start, mean=middle, spread=3 * spread, length=length, sill=spread, noise=0.2 * spread,
-                    shape="exponential", error_scale=1.0, local=0.0)  # fmt: skip
-    scored = _score(held, "exponential", length, 0.2, (start.drift / spread) ** 2)
-    typical = np.abs(scored.residual) / np.sqrt(scored.variance + scored.noise)
-    sill = _quantile(typical, held.weight, _ONE_SIGMA)
-    sill = sill if sill > 0.0 else spread
-    return replace(rough, sill=sill, noise=0.2 * sill)
-
-
-def _spacing(ticks: list[Observations]) -> float:
-    """A usual distance between neighbours; with most sensors in one place, any distance that is not 0."""
-    distances = [cKDTree(tick.positions).query(tick.positions, k=[4])[0][:, 0] for tick in ticks]
-    found = float(np.median(np.concatenate(distances)))
-    return found or float(max(d.max() for d in distances)) or 1.0
-
-
-def _hold_outs(ticks: list[Observations], targets: int) -> _HoldOuts:
-    parts: list[tuple[Floats, ...]] = []
-    count = min(_NEIGHBOURS, min(len(tick) for tick in ticks) - 1 - SKIPS[1])
+def _hold_outs(ticks: list[Observations], targets: int) -> _Pool:
+    parts: list[tuple[npt.NDArray[np.generic], ...]] = []
+    before, each = 0, max(targets // len(ticks), 1)
     for tick in ticks:
-        tree = cKDTree(tick.positions)
-        chosen, weight = _even(_area(tree), max(targets // len(ticks), 1))
-        skips = [skip for skip in SKIPS if skip <= (len(tick) - count) / 3]
-        index = tree.query(tick.positions[chosen], k=np.arange(1, count + max(skips) + 2))[1]
+        tree, count = cKDTree(tick.positions), len(tick)
+        chosen, weight = _even(_area(tree), min(each, count))
+        skips = [skip for skip in SKIPS if skip <= (count - 1) / 3]
+        asked = min(_NEIGHBOURS + max(skips) + 2, count)
+        distance, index = tree.query(tick.positions[chosen], k=np.arange(1, asked + 1))
         order = np.argsort(index == chosen[:, None], axis=1, kind="stable")[:, :-1]
-        index = np.take_along_axis(index, order, axis=1)
+        distance, index = (np.take_along_axis(a, order, axis=1) for a in (distance, index))
         for skip in skips:
-            others = np.sort(index[:, skip : skip + count], axis=1)
-            places = tick.positions[others]
+            others = np.full((len(chosen), _NEIGHBOURS), -1 - before)
+            found = index[:, skip : skip + _NEIGHBOURS]
+            others[:, : found.shape[1]] = found
+            reach = np.full(len(chosen), np.inf)
+            if index.shape[1] > skip + _NEIGHBOURS:
+                reach = distance[:, skip + _NEIGHBOURS]
             parts.append((
-                separation(places[:, :, None], places[:, None, :]),
-                separation(places, tick.positions[chosen][:, None, :]),
-                tick.values[others],
-                np.maximum(tick.age_s[others], 0.0) / 3600.0,
-                tick.values[chosen],
-                np.maximum(tick.age_s[chosen], 0.0) / 3600.0,
-                weight,
+                chosen + before, np.sort(others + before, axis=1), reach, others[:, :8] + before, weight,
+                np.full(len(chosen), skip == 0),
             ))  # fmt: skip
-    return _HoldOuts(*(np.concatenate(arrays) for arrays in zip(*parts, strict=True)))
+        before += count
+    target, index, reach, near, weight, direct = (np.concatenate(a) for a in zip(*parts, strict=True))
+    heights = [tick.covariate for tick in ticks]
+    everything = Observations(
+        np.concatenate([tick.positions for tick in ticks]),
+        np.concatenate([tick.values for tick in ticks]),
+        np.concatenate([tick.age_s for tick in ticks]),
+        None if any(h is None for h in heights) else np.concatenate([h for h in heights if h is not None]),
+    )
+    return _Pool(
+        everything, target.astype(np.int64), Neighbours(index.astype(np.int32), reach.astype(np.float64)),
+        near.astype(np.int32), weight.astype(np.float64), direct.astype(np.bool_),
+    )  # fmt: skip
 
 
 def _area(tree: cKDTree) -> Floats:
     """(n,) a measure of the area that each observation stands for; none for more than a fiftieth of all."""
     reach = tree.query(tree.data, k=[min(5, tree.n)])[0][:, 0]
-    area = reach**2
+    area = reach**_EVENNESS
     area = np.minimum(area, 0.02 * area.sum())
     return area if area.any() else np.ones(tree.n)
 
@@ -219,15 +452,53 @@ def _even(area: Floats, count: int) -> tuple[npt.NDArray[np.int64], Floats]:
     return chosen, times.astype(np.float64)
 
 
-def _score(held: _HoldOuts, shape: str, length: float, noise: float, drift_square: float) -> _Scored:
+def _spacing(ticks: Sequence[Observations]) -> float:
+    """A usual distance between neighbours; with most sensors in one place, any distance that is not 0."""
+    distances = [
+        cKDTree(tick.positions).query(tick.positions, k=[min(4, len(tick))])[0][:, 0] for tick in ticks
+    ]
+    found = float(np.median(np.concatenate(distances)))
+    return found or float(max(d.max() for d in distances)) or 1.0
+
+
+# The covariance.
+
+
+def _rough(ticks: list[Observations], start: Parameters) -> Parameters:
+    """Enough for a first neighbour check: scales from medians, which 2 % of faults do not move."""
+    values = np.concatenate([tick.values for tick in ticks])
+    middle = float(np.median(values))
+    spread = 1.4826 * float(np.median(np.abs(values - middle)))
+    if spread <= 0.0:  # more than half are equal: rain
+        spread = float(np.std(values)) or start.spread
+    length = 8.0 * _spacing(ticks)
+    pool = _hold_outs(ticks, _TRANSFORM_TARGETS)
+    rough = replace(start, mean=middle, spread=3 * spread, length=length, sill=spread, noise=0.2 * spread,
+                    shape="exponential", errors=(0.0,) * 5, errors_plain=(0.0,) * 5, slope=0.0,
+                    slope_spread=0.0)  # fmt: skip
+    scored = _score(pool, "exponential", length, 0.2, _scale(pool, rough))
+    typical = np.abs(scored.residual) / np.sqrt(scored.total)
+    sill = _quantile(typical, pool.weight, _ONE_SIGMA)
+    sill = sill if sill > 0.0 else spread
+    return replace(rough, sill=sill, noise=0.2 * sill, tail=_tail(typical, pool.weight))
+
+
+def _scale(pool: _Pool, start: Parameters) -> _Scale:
+    return _Scale(start.mean, start.spread, start.sill, start.drift, start.slope, start.slope_spread)
+
+
+def _score(pool: _Pool, shape: str, length: float, noise: float, scale: _Scale) -> _Scored:
     """Predict all hold-outs with a sill of 1, then see which sill would have suited."""
-    unit = Parameters(mean=0.0, spread=1e3, length=length, noise=noise, drift=0.0)
-    between = correlation(held.between, length, shape)
-    systems = solve(between, noise**2 + drift_square * held.others_hours, held.others, unit)
-    towards = correlation(held.towards, length, shape)
-    values, variance = plain(systems, np.arange(len(held.value)), towards, unit)
-    residual, own = held.value - values, noise**2 + drift_square * held.hours
-    total, weight = variance + own, held.weight / held.weight.sum()
+    hours = np.maximum(pool.all.age_s, 0.0) / 3600.0
+    own = noise**2 + (scale.drift / scale.sill) ** 2 * hours
+    unit = Parameters(
+        scale.mean, scale.spread / scale.sill, length, noise, 0.0,
+        shape="matern" if shape == "matern" else "exponential", slope=scale.slope,
+        slope_spread=scale.slope_spread / scale.sill,
+    )  # fmt: skip
+    mu, variance, _ = estimate(pool.all, pool.neighbours, pool.points, unit, pool.covariate, own)
+    residual, total = pool.all.values[pool.target] - mu, variance + own[pool.target]
+    weight = pool.weight / pool.weight.sum()
     square = residual**2 / total
     sill_square = float((weight * square).sum())
     for _ in range(8):  # Student's t by reweighting
@@ -235,11 +506,10 @@ def _score(held: _HoldOuts, shape: str, length: float, noise: float, drift_squar
             break
         sill_square = float((weight * square * (_DEGREES + 1) / (_DEGREES + square / sill_square)).sum())
     if sill_square <= 0.0:  # all values are equal
-        return _Scored(np.zeros(len(residual)), 0.0, 0.0, residual, variance, own, systems.unrest)
+        return _Scored(np.zeros(len(residual)), 0.0, 0.0, residual, total)
     scores = 0.5 * np.log(total * sill_square)
     scores += 0.5 * (_DEGREES + 1) * np.log1p(square / (sill_square * _DEGREES))
-    score = float((weight * scores).sum())
-    return _Scored(scores, score, float(np.sqrt(sill_square)), residual, variance, own, systems.unrest)
+    return _Scored(scores, float((weight * scores).sum()), float(np.sqrt(sill_square)), residual, total)
 
 
 def _clearly_better(new: Floats, old: Floats, weight: Floats, observations: float) -> bool:
@@ -255,37 +525,76 @@ def _clearly_better(new: Floats, old: Floats, weight: Floats, observations: floa
 
 
 def _fitted(ticks: list[Observations], start: Parameters, targets: int) -> Parameters:
-    held = _hold_outs(ticks, targets)
-    values = np.concatenate([tick.values for tick in ticks])
+    pool = _hold_outs(ticks, targets)
+    values = pool.all.values
     spread = float(np.std(values))
     if spread <= 0.0:
         return replace(start, mean=float(values[0]))
-    spacing, drift_square = _spacing(ticks), (start.drift / start.sill) ** 2
+    spacing, mean = _spacing(ticks), float(np.mean(values))
+    scale = _Scale(mean, spread, start.sill, start.drift)
     shape: Literal["exponential", "matern"] = "exponential"
-    length, noise, scored = _search(held, shape, spacing, drift_square)
+    length, noise, scored = _search(pool, shape, spacing, scale)
     if scored.sill <= 0.0:
-        return replace(start, mean=float(np.mean(values)), spread=spread)
-    smoother = _search(held, "matern", spacing, drift_square)
+        return replace(start, mean=mean, spread=spread)
+    sloped = _slope(pool, length, noise, scored, scale)
+    if sloped is not None:
+        scale = sloped
+        length, noise, scored = _search(pool, shape, spacing, scale)
+    smoother = _search(pool, "matern", spacing, scale)
     # The exponential does not overshoot beyond the last sensor: it stays unless the other is clearly better.
-    if _clearly_better(smoother[2].scores, scored.scores, held.weight, len(values) / len(ticks)):
+    if _clearly_better(smoother[2].scores, scored.scores, pool.weight, len(values) / len(ticks)):
         shape, (length, noise, scored) = "matern", smoother
     # The sill of Student's t is not yet one standard error; noise and sill alike take what is missing.
-    typical = np.abs(scored.residual) / np.sqrt(scored.variance + scored.noise)
-    sill = _quantile(typical, held.weight, _ONE_SIGMA) or scored.sill
-    found = Parameters(
-        mean=float(np.mean(values)), spread=spread, length=length, noise=noise * sill,
-        drift=start.drift, shape=shape, sill=sill, local=_LOCAL,
+    typical = np.abs(scored.residual) / np.sqrt(scored.total)
+    sill = _quantile(typical, pool.weight, _ONE_SIGMA) or scored.sill
+    return replace(
+        start, mean=mean, spread=spread, length=length, noise=noise * sill, shape=shape, sill=sill,
+        slope=scale.slope, slope_spread=scale.slope_spread, tail=max(_tail(typical, pool.weight), start.tail),
     )  # fmt: skip
-    return _honest(found, scored, held.weight, len(values) / len(ticks))
 
 
-def _search(held: _HoldOuts, shape: str, spacing: float, drift_square: float) -> tuple[float, float, _Scored]:
+def _tail(typical: Floats, weight: Floats) -> float:
+    """How much farther out the outer residuals lie than those of Student's t: a few faults do not move this."""
+    usual, outer = (_quantile(typical, weight, share) for share in (_ONE_SIGMA, _TAIL))
+    return float(np.clip(outer / (_TAIL_OF_T * usual), 1.0, _TAIL_MAX)) if usual > 0.0 else _TAIL_MAX
+
+
+def _slope(pool: _Pool, length: float, noise: float, plain: _Scored, scale: _Scale) -> _Scale | None:
+    """The scale with the prior of the slope that predicts best; None if the covariate does not help."""
+    if pool.all.covariate is None:
+        return None
+    index = pool.neighbours.index
+    height = np.where(index >= 0, pool.all.covariate[index], np.nan)
+    known = np.isfinite(height)
+    counted = np.maximum(known.sum(axis=1), 1)
+    apart = pool.all.covariate[pool.target] - np.where(known, height, 0.0).sum(axis=1) / counted
+    around = np.where(known, pool.all.values[index], 0.0).sum(axis=1) / counted
+    rest = pool.all.values[pool.target] - around
+    use = np.isfinite(apart) & (known.sum(axis=1) >= 3)
+    if not use.any() or not (apart[use] ** 2).any():
+        return None
+    apart, rest, weight = apart[use], rest[use], pool.weight[use].copy()
+    slope = 0.0
+    for _ in range(8):  # by reweighting, so that a few places do not decide
+        slope = float((weight * apart * rest).sum() / (weight * apart * apart).sum())
+        miss = np.abs(rest - slope * apart)
+        usual = _quantile(miss, pool.weight[use], _ONE_SIGMA) or 1.0
+        weight = pool.weight[use] / (1.0 + (miss / usual) ** 2 / _DEGREES)
+    if slope == 0.0:
+        return None
+    tried = [replace(scale, slope=slope, slope_spread=share * abs(slope)) for share in _SLOPES]
+    scores = [_score(pool, "exponential", length, noise, found).score for found in tried]
+    best = int(np.argmin(scores))
+    return tried[best] if scores[best] < plain.score - _SLOPE_GAIN else None
+
+
+def _search(pool: _Pool, shape: str, spacing: float, scale: _Scale) -> tuple[float, float, _Scored]:
     """Length, noise (of a sill of 1) and score: a coarse lattice, then steps that are halved when none helps."""
     tried: dict[tuple[float, float], _Scored] = {}
 
     def score(at: tuple[float, float]) -> float:
         if at not in tried:
-            tried[at] = _score(held, shape, spacing * 2.0 ** at[0], 2.0 ** at[1], drift_square)
+            tried[at] = _score(pool, shape, spacing * 2.0 ** at[0], 2.0 ** at[1], scale)
         return tried[at].score
 
     at = min(((a, b) for a in (0.0, 2.0, 4.0) for b in (-4.5, -3.0, -1.0)), key=score)
@@ -301,17 +610,68 @@ def _search(held: _HoldOuts, shape: str, spacing: float, drift_square: float) ->
     return spacing * 2.0 ** at[0], 2.0 ** at[1], tried[at]
 
 
-def _honest(found: Parameters, scored: _Scored, weight: Floats, count: float) -> Parameters:
-    """With the correction after which 68 % of the residuals lie within one error, noise included."""
-    own = scored.noise * found.sill**2
-    variance = corrected(scored.variance * found.sill**2, scored.unrest / found.sill**2, found)
-    # |r| <= sqrt(s² v + n) means s >= sqrt((r² - n) / v): the factor is a quantile.
-    factor = np.sqrt(np.maximum(scored.residual**2 - own, 0.0) / np.maximum(variance, 1e-300))
-    needed = np.clip(_quantile(factor, weight, _ONE_SIGMA), 0.4, 2.5)
-    # Where the noise is large beside the error, a residual says little about the error.
-    told = float(((variance / (variance + own)) ** 2).sum())
-    scale = needed ** (told / (told + _TRUST))
-    return replace(found, error_scale=float(scale * np.sqrt(1.0 + _FEW / count)))
+# The errors.
+
+
+def _corrected(ticks: list[Observations], found: Parameters) -> tuple[Parameters, float]:
+    """With the corrections of stated errors; and kriging's RMSE of hold-outs against inverse distance's."""
+    inside = _inside(ticks, found)
+    pool = _hold_outs(inside, TARGETS)
+    held = pool.all.values[pool.target]
+    hours = np.maximum(pool.all.age_s[pool.target], 0.0) / 3600.0
+    own = own_variance(found) + found.drift**2 * hours
+    mu, variance, unrest = estimate(pool.all, pool.neighbours, pool.points, found, pool.covariate)
+    errors = _coefficients(mu, variance, own, unrest, held - mu, pool.weight, len(pool.all), found)
+    found = replace(found, errors=errors)
+
+    raw = replace(pool.all, values=np.concatenate([tick.values for tick in ticks]))
+    mixed, variance_plain = InverseDistance().mixture(raw, pool.near, pool.points, found)
+    level = forward(mixed, found)
+    even = np.ones(len(level))
+    plain = _coefficients(level, variance_plain, own, even, held - level, pool.weight, len(pool.all), found)
+    found = replace(found, errors_plain=plain)
+
+    truth = raw.values[pool.target]
+    values = published(mu, np.sqrt(variance), np.sqrt(variance + own), found).values
+    direct, weight = pool.direct, pool.weight
+    miss, miss_plain = (float((weight * (v - truth) ** 2)[direct].sum()) for v in (values, mixed))
+    worse = float(np.sqrt(miss / miss_plain)) if miss_plain > 0.0 else 1.0
+    return found, worse
+
+
+def _coefficients(
+    mu: Floats,
+    variance: Floats,
+    own: Floats,
+    unrest: Floats,
+    residual: Floats,
+    weight: Floats,
+    readings: int,
+    p: Parameters,
+) -> tuple[float, ...]:
+    """What the error follows: the best Student's t, held near zero, the constant from the 68 % quantile."""
+    told = signs(mu, variance, own, unrest, p)
+    base = np.maximum(variance + own, 1e-300)
+    square = residual**2 / base
+    if not np.median(square) > 0.0:  # more than half are met exactly: no scatter to learn from
+        return (0.0, 0.0, 0.0, 0.0, 0.0)
+    share = weight / weight.sum()
+    certain = len(residual) / len(SKIPS) * _CORRECTION**2
+
+    def loss(e: Floats) -> tuple[float, Floats]:
+        exponent = np.clip(told @ e, -50.0, 50.0)
+        ratio = square * np.exp(-exponent) / _DEGREES
+        value = 0.5 * exponent + 0.5 * (_DEGREES + 1) * np.log1p(ratio)
+        slope = 0.5 - 0.5 * (_DEGREES + 1) * ratio / (1.0 + ratio)
+        held = np.r_[0.0, e[1:]] / certain
+        return float((share * value).sum() + 0.5 * (held * e).sum()), told.T @ (share * slope) + held
+
+    found = minimize(loss, np.zeros(told.shape[1]), jac=True, method="BFGS").x
+    found[0] = 0.0
+    typical = np.abs(residual) / np.sqrt(base * np.exp(told @ found))
+    factor = _quantile(typical, weight, _ONE_SIGMA)
+    found[0] = 2.0 * np.log(np.clip(factor, 0.05, 20.0)) + np.log1p(_FEW / readings)
+    return tuple(float(e) for e in found)
 
 
 def _quantile(values: Floats, weight: Floats, share: float) -> float:

@@ -1,11 +1,16 @@
 """The neighbour check: an observation that its neighbours cannot explain is left out of the grid.
 
-Each observation is compared with what kriging makes of its nearest others. Two rules keep one bad sensor
-from taking its good neighbours along:
+Each observation is compared with what kriging makes of its nearest others, after the attribute's transform: in the
+logarithm a plume is a hill, and its readings are no outliers. Two rules keep one bad sensor from taking its good
+neighbours along:
 
-- The verdict must stand whichever one of the neighbours is left out. A good sensor beside a bad one is
-  acquitted when the bad one is the one left out.
+- The verdict must stand whichever one of the nearest is left out. A good sensor beside a bad one is acquitted
+  when the bad one is the one left out.
 - In each round only the worst of a neighbourhood goes; the others are heard again without it.
+
+A verdict has three steps. What differs by more than `DOUBTFUL` expected errors is *suspect* (QARTOD 3): it is used,
+with an error that is `DOUBT` times the usual one. Beyond `TOLERANCE` it is *bad* (4) and left out, unless another
+sensor nearby says the same: then there is something, and it is suspect. Beyond `HOPELESS` no witness helps.
 
 How far a verdict reaches: in each of `ROUNDS` rounds it depends on the state of the `CANDIDATES` nearest
 observations and on how bad these are, which depends on theirs. So an observation can matter to another only
@@ -14,14 +19,17 @@ observations at once: no mean, no scale. A region that holds a halo of that reac
 the whole.
 """
 
+from dataclasses import dataclass
+
 import numpy as np
 import numpy.typing as npt
-from scipy.spatial import cKDTree
 
 from sensorgrid.pipeline.gridding.kernels.covariance import noise_variance
+from sensorgrid.pipeline.gridding.kernels.errors import reading_variance
 from sensorgrid.pipeline.gridding.kernels.interface import Floats, Observations, Parameters
-from sensorgrid.pipeline.gridding.kernels.kriging import corrected, covariance, plain, solve
-from sensorgrid.pipeline.gridding.kernels.neighbourhood import separation
+from sensorgrid.pipeline.gridding.kernels.kriging import estimate
+from sensorgrid.pipeline.gridding.kernels.neighbourhood import Neighbours, others_of
+from sensorgrid.pipeline.gridding.kernels.transforms import transformed
 
 Bools = npt.NDArray[np.bool_]
 Indices = npt.NDArray[np.int64]
@@ -30,20 +38,52 @@ ROUNDS = 4
 """how often the rest is heard again without the worst"""
 CANDIDATES = 16
 """nearest others among which the neighbours are found that have not been rejected"""
-USED = 8
+USED = 12
 """of these, how many the estimate is made from"""
+LEFT_OUT = 8
+"""of these, how many are left out in turn: the nearest"""
 REACH = 2 * ROUNDS
 """steps from neighbour to neighbour after which an observation cannot matter any more"""
-TOLERANCE = 5.0
-"""expected errors by which an observation may differ"""
+TOLERANCE = 4.5
+"""expected errors by which an observation may differ; times the attribute's `tail`"""
+DOUBTFUL = 3.5
+"""and by which it may differ without being suspect"""
+DOUBT = 3.0
+"""by how much the error of a suspect observation is multiplied"""
 AGREEMENT = 4.0
 """errors of observation by which it may differ from each of its neighbours without being looked at"""
+UNREST_MAX = 1.5
+"""restless neighbours widen what is expected by no more, or two bad ones would cover up for each other"""
+WITNESSES = 2
+"""nearest others that can speak for an observation that is bad"""
+LIKE = 0.2
+"""of what the observation differs by: a witness is so near to it"""
+HOPELESS = 12.0
+"""expected errors beyond which nobody can speak for it: two broken sensors may say the same"""
 OBSERVATIONS_MIN = 5
 """with fewer nobody can say who is wrong"""
 
 _CHUNK = 4096
 _IGNORED = 1e6
 """times the sill: a noise that takes away all weight"""
+
+
+@dataclass(frozen=True, slots=True)
+class Verdicts:
+    """What the neighbours say of each observation."""
+
+    bad: Bools
+    """(n,) contradicted: not to be used"""
+    suspect: Bools
+    """(n,) doubtful: to be used with a larger error; never bad as well"""
+
+    def used(self, observations: Observations) -> Observations:
+        """The observations that are not bad, the suspect ones with their larger error."""
+        doubt = np.where(self.suspect, DOUBT, 1.0) if self.suspect.any() else None
+        marked = Observations(
+            observations.positions, observations.values, observations.age_s, observations.covariate, doubt
+        )
+        return marked.without(self.bad)
 
 
 def reject_outliers(observations: Observations, parameters: Parameters) -> Bools:
@@ -58,31 +98,45 @@ def reject_outliers(observations: Observations, parameters: Parameters) -> Bools
     >>> np.flatnonzero(reject_outliers(Observations(positions, values, np.zeros(16)), parameters))
     array([5])
     """
+    return judge(observations, parameters).bad
+
+
+def judge(observations: Observations, parameters: Parameters) -> Verdicts:
+    """Compare each observation with its neighbours."""
     count = len(observations)
-    rejected = np.zeros(count, np.bool_)
+    rejected, suspect = np.zeros(count, np.bool_), np.zeros(count, np.bool_)
     if count < OBSERVATIONS_MIN:
-        return rejected
-    tree = cKDTree(observations.positions)
+        return Verdicts(rejected, suspect)
+    inside = transformed(observations, parameters)
     noise = noise_variance(observations, parameters)
-    everyone = np.arange(count)
-    used = _others(tree, everyone, min(USED, count - 1))
-    badness = np.zeros(count)
-    heard = np.flatnonzero(~_agreeing(observations.values, used, noise))
+    nearby = others_of(observations.positions, CANDIDATES).index.astype(np.int64)
+    used = nearby[:, :USED].copy()
+    badness, departure, hopeless = np.zeros(count), np.zeros(count), np.zeros(count, np.bool_)
+    heard = np.flatnonzero(~_agreeing(inside.values, used, noise))
     for _ in range(ROUNDS):
-        badness[heard] = _confirmed_badness(observations, noise, heard, used[heard], parameters)
+        badness[heard], departure[heard] = _confirmed(inside, noise, heard, used[heard], parameters)
         suspects = np.flatnonzero(badness > TOLERANCE)
         if not len(suspects):
             break
-        nearby = _others(tree, suspects, min(CANDIDATES, count - 1))
-        worst = suspects[badness[suspects] >= badness[nearby].max(axis=1)]
+        worst = suspects[badness[suspects] >= badness[nearby[suspects]].max(axis=1)]
+        hopeless[worst] = badness[worst] > HOPELESS
         rejected[worst], badness[worst] = True, 0.0
         noise[worst] = (_IGNORED * parameters.sill) ** 2
         # Only whose own neighbours have gone is heard again: for all others nothing has changed.
         heard = np.flatnonzero(rejected[used].any(axis=1) & ~rejected)
         if not len(heard):
             break
-        used[heard] = _unrejected(_others(tree, heard, min(CANDIDATES, count - 1)), rejected)
-    return rejected
+        used[heard] = _unrejected(nearby[heard], rejected)
+    bad = np.flatnonzero(rejected & ~hopeless)
+    if len(bad):
+        witnesses = nearby[bad, :WITNESSES]
+        apart = np.abs(inside.values[witnesses] - inside.values[bad][:, None])
+        agree = apart <= LIKE * np.abs(departure[bad])[:, None]
+        suspect[bad[agree.any(axis=1)]] = True
+        suspect[witnesses[agree]] |= (rejected & ~hopeless)[witnesses[agree]]  # each speaks for the other
+        rejected &= ~suspect
+    suspect |= (badness > DOUBTFUL) & ~rejected
+    return Verdicts(rejected, suspect)
 
 
 def _agreeing(values: Floats, used: Indices, noise: Floats) -> Bools:
@@ -95,50 +149,38 @@ def _agreeing(values: Floats, used: Indices, noise: Floats) -> Bools:
     return agree
 
 
-def _others(tree: cKDTree, which: Indices, count: int) -> Indices:
-    """(w, count) nearest others of some observations, nearest first."""
-    index = tree.query(tree.data[which], k=np.arange(1, count + 2))[1]
-    itself = index == which[:, None]
-    # Where several stand at one place, an observation need not be its own first neighbour, or be found at all.
-    order = np.argsort(itself, axis=1, kind="stable")[:, :count]
-    return np.take_along_axis(index, order, axis=1).astype(np.int64)
-
-
 def _unrejected(others: Indices, rejected: Bools) -> Indices:
     """The nearest that have not been rejected; where too few are left, rejected ones fill the places."""
     order = np.argsort(rejected[others], axis=1, kind="stable")[:, : min(USED, others.shape[1])]
     return np.take_along_axis(others, order, axis=1)
 
 
-def _confirmed_badness(
+def _confirmed(
     observations: Observations, noise: Floats, targets: Indices, used: Indices, parameters: Parameters
-) -> Floats:
-    """Expected errors between each target and its estimate; that of the kindest leave-out if above tolerance."""
-    badness = np.empty(len(targets))
-    for start in range(0, len(targets), _CHUNK):
-        part = slice(start, start + _CHUNK)
-        badness[part] = _badness(observations, noise, targets[part], used[part], parameters)
-    suspects = np.flatnonzero(badness > TOLERANCE)
-    kept = used.shape[1] - 1
-    for start in range(0, len(suspects), _CHUNK // USED):
-        some = suspects[start : start + _CHUNK // USED]
-        without = np.array([[j for j in range(kept + 1) if j != i] for i in range(kept + 1)])
-        fewer = used[some][:, without].reshape(-1, kept)
-        again = _badness(observations, noise, np.repeat(targets[some], kept + 1), fewer, parameters)
-        badness[some] = np.minimum(badness[some], again.reshape(-1, kept + 1).min(axis=1))
-    return badness
+) -> tuple[Floats, Floats]:
+    """Expected errors between each target and its estimate, that of the kindest leave-out if above doubt; and the
+    difference itself."""
+    badness, departure = _badness(observations, noise, targets, used, parameters)
+    doubtful = np.flatnonzero(badness > DOUBTFUL)
+    width = used.shape[1]
+    turns = min(LEFT_OUT, width)
+    without = np.array([[j for j in range(width) if j != i] for i in range(turns)])
+    for start in range(0, len(doubtful), _CHUNK // turns):
+        some = doubtful[start : start + _CHUNK // turns]
+        fewer = used[some][:, without].reshape(-1, width - 1)
+        again, _ = _badness(observations, noise, np.repeat(targets[some], turns), fewer, parameters)
+        badness[some] = np.minimum(badness[some], again.reshape(-1, turns).min(axis=1))
+    return badness, departure
 
 
 def _badness(
     observations: Observations, noise: Floats, targets: Indices, used: Indices, parameters: Parameters
-) -> Floats:
-    places = observations.positions[used]
-    between = covariance(separation(places[:, :, None], places[:, None, :]), parameters)
-    systems = solve(between, noise[used], observations.values[used], parameters)
-    towards = covariance(separation(places, observations.positions[targets][:, None, :]), parameters)
-    expected, variance = plain(systems, np.arange(len(targets)), towards, parameters)
-    # Calm neighbours narrow what is expected; restless ones do not widen it, or two bad ones would cover up
-    # for each other.
-    variance = corrected(variance, np.minimum(systems.unrest, 1.0), parameters)
-    found: Floats = np.abs(observations.values[targets] - expected) / np.sqrt(variance + noise[targets])
-    return found
+) -> tuple[Floats, Floats]:
+    near = Neighbours(np.sort(used, axis=1).astype(np.int32), np.full(len(targets), np.inf))
+    places = observations.positions[targets]
+    heights = None if observations.covariate is None else observations.covariate[targets]
+    mu, variance, unrest = estimate(observations, near, places, parameters, heights, noise)
+    unrest = np.minimum(unrest, UNREST_MAX)
+    expected = reading_variance(mu, variance, noise[targets], unrest, parameters, parameters.errors)
+    departure = observations.values[targets] - mu
+    return np.abs(departure) / (parameters.tail * np.sqrt(expected)), departure

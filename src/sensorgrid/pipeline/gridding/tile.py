@@ -5,6 +5,7 @@ is due, the backfill for every tick of its chunk; there is no other way to a gri
 
 Each sensor contributes its last good value, if that is not older than `max_age_s`; kernels let its error grow
 with its age. Where no sensor speaks at all, the grid is what was known beforehand, with the error of that.
+Observations that their neighbours contradict are left out; suspect ones are used with a larger error.
 """
 
 from dataclasses import dataclass
@@ -18,7 +19,7 @@ from sensorgrid.pipeline.gridding.groups import DIRECTION, EASTWARD, NORTHWARD, 
 from sensorgrid.pipeline.gridding.kernels import kernel_by_name
 from sensorgrid.pipeline.gridding.kernels.interface import Floats, Observations, Parameters, metres
 from sensorgrid.pipeline.gridding.measurements import Measurements
-from sensorgrid.pipeline.gridding.neighbours import reject_outliers
+from sensorgrid.pipeline.gridding.neighbours import Verdicts, judge
 from sensorgrid.pipeline.gridding.regions import points_in_metres
 from sensorgrid.pipeline.gridding.series import NEIGHBOUR, UNPAIRED, Checked, Ints
 
@@ -41,7 +42,10 @@ class Tile:
     values: npt.NDArray[np.float32]
     """row by row as in an array ``[y, x]``; never NaN"""
     error: npt.NDArray[np.float32]
-    """one standard deviation, > 0"""
+    """standard error of the field, > 0: half of the interval from `lower` to `upper`"""
+    lower: npt.NDArray[np.float32]
+    """the truth lies between `lower` and `upper` in 68 of 100 cases"""
+    upper: npt.NDArray[np.float32]
     sensors: int
     """that contributed, halo included"""
     kernel: str
@@ -98,22 +102,22 @@ def grid_region(
     found = last_vectors(rows, np.flatnonzero(usable), group)
     test[found.unpaired] = UNPAIRED
     every = found.observations(rows, grid, end_us)
-    rejected = np.zeros(len(found.at), bool)
+    verdicts = Verdicts(np.zeros(len(found.at), bool), np.zeros(len(found.at), bool))
     for observations, parameters in zip(every, recipe.parameters, strict=True):
-        rejected |= reject_outliers(observations, parameters)
+        one = judge(observations, parameters)
+        bad = verdicts.bad | one.bad
+        verdicts = Verdicts(bad, (verdicts.suspect | one.suspect) & ~bad)
     for part in found.rows:
-        test[part[rejected & (part >= 0)]] = NEIGHBOUR
+        test[part[verdicts.bad & (part >= 0)]] = NEIGHBOUR
     kernel, points = kernel_by_name(recipe.kernel), points_in_metres(grid, region)
     tiles = []
     for attribute, observations, parameters in zip(group.outputs, every, recipe.parameters, strict=True):
-        good = observations.without(rejected)
+        good = verdicts.used(observations)
         field = kernel(good, points, parameters)
-        tiles.append(
-            Tile(
-                attribute, field.values.astype(np.float32), field.error.astype(np.float32),
-                len(good), recipe.kernel,
-            )
-        )  # fmt: skip
+        values, error, lower, upper = (
+            a.astype(np.float32) for a in (field.values, field.error, field.lower, field.upper)
+        )
+        tiles.append(Tile(attribute, values, error, lower, upper, len(good), recipe.kernel))
     own = (rows.home == 1) & (rows.time_us >= end_us - tick_us) & (rows.time_us < end_us)
     return RegionGrid(tuple(tiles), rows.take(own), test[own])
 

@@ -6,7 +6,7 @@ time-series checks and for a grid that has no measurement to learn from; a confi
 """
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +39,15 @@ class Attribute:
     """usual error of one report, one standard deviation"""
     drift: float
     """how far values wander in an hour, one standard deviation"""
+    family: Literal["any", "positive", "bounded"]
+    """which transforms suit: none, a logarithm of what is positive and skewed, one between two walls"""
+
+    @property
+    def physical(self) -> tuple[float | None, float | None]:
+        """No grid leaves this range: readings may, by their own error."""
+        if self.family == "positive":
+            return 0.0, None
+        return (0.0, 1.0) if self.family == "bounded" else self.gross
 
 
 _HOUR = 3600.0
@@ -73,11 +82,21 @@ _ROWS: tuple[tuple[object, ...], ...] = (
 )  # fmt: skip
 
 
+_FAMILY: dict[str, Literal["any", "positive", "bounded"]] = {
+    "wind_speed": "positive",
+    "precipitation_amount": "positive",
+    "mass_concentration_of_pm2p5_ambient_aerosol_particles_in_air": "positive",
+    "sea_surface_wave_significant_height": "positive",
+    "relative_humidity": "bounded",
+}
+
+
 def _attribute(name: Any, unit: Any, gross: Any, usual: Any, *numbers: Any) -> Attribute:
     step, rate, spike, flat_s, mean, spread, length_km, noise, drift = map(float, numbers)
     return Attribute(
-        name, unit, gross, usual, step, rate, spike, flat_s, mean, spread, 1000 * length_km, noise, drift
-    )
+        name, unit, gross, usual, step, rate, spike, flat_s, mean, spread, 1000 * length_km, noise, drift,
+        _FAMILY.get(name, "any"),
+    )  # fmt: skip
 
 
 KNOWN: dict[str, Attribute] = {str(row[0]): _attribute(*row) for row in _ROWS}

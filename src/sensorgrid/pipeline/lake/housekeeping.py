@@ -40,7 +40,10 @@ class Housekeeping:
     def _fit(self, newest: int) -> None:
         gridding, plan = self._settings.gridding, self._job.plan()
         every = max(1, round(gridding.calibrate_every / self._job.grid.tick))
-        due = plan.start_tick + 3 if self._fitted is None else self._fitted + every
+        # Soon after the start, then after twice the time, until the usual time has come: few data make poor fits.
+        due = plan.start_tick + 3
+        if self._fitted is not None:
+            due = self._fitted + min(every, max(3, self._fitted - plan.start_tick))
         if newest < due:
             return
         self._fitted = newest

@@ -73,7 +73,7 @@ class Block:
     values: npt.NDArray[np.float32]
     """row by row as in an array ``[y, x]``"""
     error: npt.NDArray[np.float32]
-    """one standard deviation"""
+    """standard error of the field: half of the interval that holds the truth in 68 of 100 cases"""
     sensors: int
     """that contributed, halo included"""
     kernel: str

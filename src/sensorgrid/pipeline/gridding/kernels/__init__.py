@@ -27,7 +27,7 @@ def kernel_by_name(name: str) -> Kernel:
     Examples
     --------
     >>> kernel_by_name("kriging").neighbours
-    20
+    24
     """
     try:
         return KERNELS[name]

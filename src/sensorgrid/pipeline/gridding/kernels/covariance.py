@@ -17,20 +17,19 @@ def correlation(distance: Floats, length: float, shape: str) -> Floats:
     return np.exp(distance * (-1.0 / length))
 
 
+def own_variance(parameters: Parameters) -> float:
+    """Variance of one fresh observation about the truth."""
+    return max(parameters.noise, _NOISE_MIN * parameters.sill) ** 2
+
+
 def noise_variance(observations: Observations, parameters: Parameters) -> Floats:
-    """(n,) variance of each observation about the truth at the end of the tick: older is worse."""
-    fresh = max(parameters.noise, _NOISE_MIN * parameters.sill) ** 2
+    """(n,) variance of each observation about the truth at the end of the tick: older and suspect ones are worse."""
+    fresh = own_variance(parameters)
     hours = np.maximum(observations.age_s, 0.0) / 3600.0
-    return fresh + parameters.drift**2 * hours
+    found = fresh + parameters.drift**2 * hours
+    return found if observations.doubt is None else found * observations.doubt**2
 
 
 def unlikeness(distance: Floats, parameters: Parameters) -> Floats:
     """Variance of the difference of the truth at two places: twice the semivariogram."""
     return 2.0 * parameters.sill**2 * (1.0 - correlation(distance, parameters.length, parameters.shape))
-
-
-def bounded(variance: Floats, parameters: Parameters) -> Floats:
-    """A variance as a stated error: above 0, and never above what is known without any observation."""
-    error = np.sqrt(np.maximum(variance, 0.0))
-    least = 1e-6 * min(parameters.spread, max(parameters.sill, parameters.noise))
-    return np.clip(error, max(least, np.finfo(np.float64).tiny), parameters.spread)

@@ -3,11 +3,12 @@
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.spatial import cKDTree
 
-from sensorgrid.pipeline.gridding.kernels.covariance import bounded, noise_variance, unlikeness
+from sensorgrid.pipeline.gridding.kernels.covariance import noise_variance, own_variance, unlikeness
+from sensorgrid.pipeline.gridding.kernels.errors import stated
 from sensorgrid.pipeline.gridding.kernels.interface import Field, Floats, Observations, Parameters
-from sensorgrid.pipeline.gridding.kernels.neighbourhood import CHUNK, nearest_indices, separation
+from sensorgrid.pipeline.gridding.kernels.neighbourhood import neighbours_of, separation
+from sensorgrid.pipeline.gridding.kernels.transforms import around, forward, unknown
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,17 +20,20 @@ class Nearest:
     name: str = "nearest"
     """as the configuration spells it"""
 
-    def __call__(self, observations: Observations, points: Floats, parameters: Parameters) -> Field:
+    def __call__(
+        self,
+        observations: Observations,
+        points: Floats,
+        parameters: Parameters,
+        covariate: Floats | None = None,
+    ) -> Field:
         """Estimate all points; see `interface.Kernel`."""
-        values = np.full(len(points), parameters.mean)
-        error = np.full(len(points), parameters.spread)
-        if len(observations):
-            tree = cKDTree(observations.positions)
-            noise = noise_variance(observations, parameters)
-            for start in range(0, len(points), CHUNK):
-                part = slice(start, start + CHUNK)
-                index = nearest_indices(tree, points[part], 1)[:, 0]
-                distance = separation(observations.positions[index], points[part])
-                values[part] = observations.values[index]
-                error[part] = bounded(unlikeness(distance, parameters) + noise[index], parameters)
-        return Field(values, error)
+        if not len(observations):
+            return unknown(len(points), parameters)
+        index = neighbours_of(observations.positions, points, 1).index[:, 0]
+        distance = separation(observations.positions[index], points)
+        values = observations.values[index]
+        variance = unlikeness(distance, parameters) + noise_variance(observations, parameters)[index]
+        mu, own = forward(values, parameters), np.full(len(points), own_variance(parameters))
+        error, reading = stated(mu, variance, own, np.ones(len(points)), parameters, parameters.errors_plain)
+        return around(values, error, reading, parameters)

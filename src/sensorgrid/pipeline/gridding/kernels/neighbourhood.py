@@ -3,7 +3,15 @@
 Neighbours come in the order of the observations, not of their distance: sums then run in the same order for
 every point that shares them, in every region that holds them. Where several observations are equally far
 (sensors on a lattice, grid points in the middle), the earlier one wins.
+
+Stations do not move: the same search is asked for tick after tick. `neighbours_of` remembers the last searches of
+the process by the bytes of all positions, so a remembered answer is the one that a search would give.
 """
+
+from collections import OrderedDict
+from dataclasses import dataclass
+from hashlib import blake2b
+from threading import Lock
 
 import numpy as np
 import numpy.typing as npt
@@ -11,26 +19,40 @@ from scipy.spatial import cKDTree
 
 from sensorgrid.pipeline.gridding.kernels.interface import Floats
 
-Indices = npt.NDArray[np.int64]
+Indices = npt.NDArray[np.int32]
 
 _TIES = 8
 _SAME = 1e-9
 
 CHUNK = 4096
 """points that are worked on at once: bounds the memory, whatever the size of the grid"""
+REMEMBERED_BYTES = 48 << 20
+"""of searches that a process remembers"""
+
+
+@dataclass(frozen=True, slots=True)
+class Neighbours:
+    """The nearest observations of some points."""
+
+    index: Indices
+    """(m, k) ascending within a row; -1 for none"""
+    reach: Floats
+    """(m,) distance of the nearest that is not among them; infinite if there is none"""
+
+
+def neighbours_of(positions: Floats, points: Floats, count: int) -> Neighbours:
+    """The `count` nearest observations of each point; fewer if there are fewer."""
+    return _remembered(("points", count), positions, points)
+
+
+def others_of(positions: Floats, count: int) -> Neighbours:
+    """(n, count) the nearest others of each observation, nearest first; `reach` has no meaning."""
+    return _remembered(("others", count), positions, positions)
 
 
 def nearest_indices(tree: cKDTree, points: Floats, count: int) -> Indices:
     """(m, count) indices of the nearest observations of each point, ascending; `count` is cut to what there is."""
-    count = min(count, tree.n)
-    asked = min(count + 1, tree.n)
-    distance, index = tree.query(points, k=np.arange(1, asked + 1))
-    if asked > count:
-        tied = np.flatnonzero(distance[:, count] - distance[:, count - 1] <= _SAME * distance[:, count])
-        index = index[:, :count]
-        if len(tied):
-            index[tied] = _earliest(tree, points[tied], count)
-    return np.sort(index, axis=1).astype(np.int64)
+    return _search(tree, points, count).index
 
 
 def separation(a: Floats, b: Floats) -> Floats:
@@ -43,11 +65,81 @@ def separation(a: Floats, b: Floats) -> Floats:
     return np.sqrt(square, out=square)
 
 
-def _earliest(tree: cKDTree, points: Floats, count: int) -> Indices:
+def forget() -> None:
+    """Forget all searches."""
+    with _lock:
+        _known.clear()
+
+
+_known: "OrderedDict[bytes, Neighbours]" = OrderedDict()
+_lock = Lock()
+
+
+def _remembered(kind: tuple[str, int], positions: Floats, points: Floats) -> Neighbours:
+    digest = blake2b(repr((kind, positions.shape, points.shape)).encode(), digest_size=16)
+    for array in (positions, points):
+        digest.update(np.ascontiguousarray(array, np.float64).tobytes())
+    key = digest.digest()
+    with _lock:
+        found = _known.get(key)
+        if found is not None:
+            _known.move_to_end(key)
+            return found
+    found = _searched(kind, positions, points)
+    with _lock:
+        _known[key] = found
+        held = sum(_size(n) for n in _known.values())
+        while held > REMEMBERED_BYTES and len(_known) > 1:
+            held -= _size(_known.popitem(last=False)[1])
+    return found
+
+
+def _size(found: Neighbours) -> int:
+    return found.index.nbytes + found.reach.nbytes
+
+
+def _searched(kind: tuple[str, int], positions: Floats, points: Floats) -> Neighbours:
+    name, count = kind
+    if not len(positions):
+        return Neighbours(np.full((len(points), 1), -1, np.int32), np.full(len(points), np.inf))
+    tree = cKDTree(positions)
+    if name == "others":
+        return _others(tree, count)
+    parts = [_search(tree, points[at : at + CHUNK], count) for at in range(0, len(points), CHUNK)]
+    if not parts:
+        return Neighbours(np.empty((0, min(count, tree.n)), np.int32), np.empty(0))
+    return Neighbours(np.concatenate([p.index for p in parts]), np.concatenate([p.reach for p in parts]))
+
+
+def _search(tree: cKDTree, points: Floats, count: int) -> Neighbours:
+    count = min(count, tree.n)
+    asked = min(count + 1, tree.n)
+    distance, index = tree.query(points, k=np.arange(1, asked + 1))
+    reach = np.full(len(points), np.inf)
+    if asked > count:
+        reach = distance[:, count].copy()
+        tied = np.flatnonzero(distance[:, count] - distance[:, count - 1] <= _SAME * distance[:, count])
+        index = index[:, :count]
+        if len(tied):
+            index[tied] = _earliest(tree, points[tied], count)
+    return Neighbours(np.sort(index, axis=1).astype(np.int32), reach)
+
+
+def _others(tree: cKDTree, count: int) -> Neighbours:
+    count = min(count, tree.n - 1)
+    if count < 1:
+        return Neighbours(np.full((tree.n, 1), -1, np.int32), np.full(tree.n, np.inf))
+    index = tree.query(tree.data, k=np.arange(1, count + 2))[1]
+    # Where several stand at one place, an observation need not be its own first neighbour, or be found at all.
+    order = np.argsort(index == np.arange(tree.n)[:, None], axis=1, kind="stable")[:, :count]
+    return Neighbours(np.take_along_axis(index, order, axis=1).astype(np.int32), np.full(tree.n, np.inf))
+
+
+def _earliest(tree: cKDTree, points: Floats, count: int) -> npt.NDArray[np.int64]:
     """Among observations that are equally far, those that come first."""
     asked = min(count + _TIES, tree.n)
     distance, index = tree.query(points, k=np.arange(1, asked + 1))
     edge = distance[:, count - 1 : count]
     rank = np.where(distance < edge * (1 - _SAME), 0, np.where(distance <= edge * (1 + _SAME), 1, 2))
     order = np.lexsort((index, rank), axis=1)[:, :count]
-    return np.take_along_axis(index, order, axis=1)
+    return np.asarray(np.take_along_axis(index, order, axis=1), np.int64)

@@ -11,8 +11,10 @@ from typing import Any
 import numpy as np
 
 from sensorgrid.model.errors import SensorGridError
-from sensorgrid.pipeline.gridding.kernels.covariance import bounded, noise_variance
+from sensorgrid.pipeline.gridding.kernels.covariance import noise_variance, own_variance
+from sensorgrid.pipeline.gridding.kernels.errors import stated
 from sensorgrid.pipeline.gridding.kernels.interface import Field, Floats, Observations, Parameters
+from sensorgrid.pipeline.gridding.kernels.transforms import published, transformed, unknown
 
 _POINTS = 8192
 """at once"""
@@ -31,17 +33,25 @@ class Optimal:
     name: str = "optimal"
     """as the configuration spells it"""
 
-    def __call__(self, observations: Observations, points: Floats, parameters: Parameters) -> Field:
+    def __call__(
+        self,
+        observations: Observations,
+        points: Floats,
+        parameters: Parameters,
+        covariate: Floats | None = None,
+    ) -> Field:
         """Estimate all points; see `interface.Kernel`."""
         gridpp = _gridpp()
-        values = np.full(len(points), parameters.mean)
-        error = np.full(len(points), parameters.spread)
-        if len(observations):
-            for start in range(0, len(points), _POINTS):
-                part = slice(start, start + _POINTS)
-                values[part], variance = self._analysis(gridpp, observations, points[part], parameters)
-                error[part] = bounded(variance * parameters.error_scale**2, parameters)
-        return Field(values, error)
+        if not len(observations):
+            return unknown(len(points), parameters)
+        mu, variance = np.empty(len(points)), np.empty(len(points))
+        inside = transformed(observations, parameters)
+        for start in range(0, len(points), _POINTS):
+            part = slice(start, start + _POINTS)
+            mu[part], variance[part] = self._analysis(gridpp, inside, points[part], parameters)
+        own = np.full(len(points), own_variance(parameters))
+        error, reading = stated(mu, variance, own, np.ones(len(points)), parameters, parameters.errors_plain)
+        return published(mu, error, reading, parameters)
 
     def _analysis(
         self, gridpp: Any, observations: Observations, points: Floats, parameters: Parameters
