@@ -2,15 +2,14 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
-from sensorgrid.pipeline.gridding import calibration, neighbours
-from sensorgrid.pipeline.gridding.calibration import prior
+from sensorgrid.pipeline.gridding.calibration import calibrate, prior
 from sensorgrid.pipeline.gridding.kernels import DEFAULT, kernel_by_name
-from sensorgrid.pipeline.gridding.kernels.covariance import noise_variance
 from sensorgrid.pipeline.gridding.kernels.interface import Floats, Observations, Parameters
+from sensorgrid.pipeline.gridding.kernels.transforms import backward, forward
+from sensorgrid.pipeline.gridding.neighbours import Verdicts, judge
 from sensorgrid.pipeline.verification.network import Bools
 
 
@@ -39,9 +38,6 @@ class Estimate:
 
 def learn(ticks: Sequence[Observations], attribute: str, kernel: str = DEFAULT) -> Learnt:
     """Fit to some ticks."""
-    calibrate: Any = getattr(calibration, "calibrate", None)
-    if calibrate is None:
-        return Learnt(calibration.fit(ticks, prior(attribute)), kernel, "")
     found = calibrate(ticks, prior(attribute), kernel)
     return Learnt(found.parameters, found.kernel, found.why)
 
@@ -49,48 +45,27 @@ def learn(ticks: Sequence[Observations], attribute: str, kernel: str = DEFAULT) 
 def listen(
     outputs: Sequence[Observations], learnt: Sequence[Learnt]
 ) -> tuple[Bools, tuple[Observations, ...]]:
-    """Which observations the neighbour check refuses (one bad component condemns a vector), and those to use."""
-    judge: Any = getattr(neighbours, "judge", None)
-    if judge is None:
-        refused = np.zeros(len(outputs[0]), np.bool_)
-        for output, known in zip(outputs, learnt, strict=True):
-            refused |= neighbours.reject_outliers(output, known.parameters)
-        return refused, tuple(output.without(refused) for output in outputs)
-    verdicts = [judge(output, known.parameters) for output, known in zip(outputs, learnt, strict=True)]
-    refused = np.logical_or.reduce([verdict.bad for verdict in verdicts])
-    used = []
-    for output, verdict in zip(outputs, verdicts, strict=True):
-        marked = type(verdict)(refused, verdict.suspect & ~refused)
-        used.append(marked.used(output))
-    return refused, tuple(used)
+    """Which observations the neighbour check refuses, and those to use; a vector is judged by all its components."""
+    none = np.zeros(len(outputs[0]), np.bool_)
+    verdicts = Verdicts(none, none)
+    for output, known in zip(outputs, learnt, strict=True):
+        one = judge(output, known.parameters)
+        bad = verdicts.bad | one.bad
+        verdicts = Verdicts(bad, (verdicts.suspect | one.suspect) & ~bad)
+    return verdicts.bad, tuple(verdicts.used(output) for output in outputs)
 
 
 def estimate(kernel: str, heard: Observations, there: Observations, learnt: Learnt) -> Estimate:
     """What a kernel says about the next reading at some places."""
-    interpolate: Any = kernel_by_name(kernel)
-    if not hasattr(there, "covariate"):
-        field = interpolate(heard, there.positions, learnt.parameters)
-        error = np.sqrt(field.error**2 + noise_variance(there, learnt.parameters))
-        return Estimate(field.values, field.values - error, field.values + error)
-    field = interpolate(heard, there.positions, learnt.parameters, there.covariate)
+    field = kernel_by_name(kernel)(heard, there.positions, learnt.parameters, there.covariate)
     return Estimate(field.values, field.reading_lower, field.reading_upper)
 
 
 def straightened(values: Floats, learnt: Learnt) -> Floats:
     """Values after the attribute's transform, where errors are even."""
-    try:
-        from sensorgrid.pipeline.gridding.kernels.transforms import forward  # type: ignore[import-not-found]
-    except ImportError:
-        return values
-    found: Floats = forward(values, learnt.parameters)
-    return found
+    return forward(values, learnt.parameters)
 
 
 def bent(values: Floats, learnt: Learnt) -> Floats:
     """The way back."""
-    try:
-        from sensorgrid.pipeline.gridding.kernels.transforms import backward
-    except ImportError:
-        return values
-    found: Floats = backward(values, learnt.parameters)
-    return found
+    return backward(values, learnt.parameters)

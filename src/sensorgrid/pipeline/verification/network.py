@@ -9,7 +9,7 @@ of them out would leave nothing out.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from math import ceil
 from typing import Any
 
@@ -108,10 +108,6 @@ class Network:
             elevation=None if self.elevation is None else self.elevation[chosen],
         )
 
-    def low(self, number: int) -> float:
-        """What no true value of an attribute is below; -inf where nothing is known."""
-        return physical_range(self.attributes[number])[0]
-
 
 def physical_range(attribute: str) -> tuple[float, float]:
     """Between which values the truth must lie, whatever instruments read.
@@ -119,16 +115,13 @@ def physical_range(attribute: str) -> tuple[float, float]:
     Examples
     --------
     >>> physical_range("relative_humidity")
-    (0.0, 1.15)
+    (0.0, 1.0)
     >>> physical_range("eastward_wind")
     (-120.0, 120.0)
     """
     known = KNOWN.get(attribute)
-    if known is None:
-        return -np.inf, np.inf
-    low, high = (float(x) for x in known.gross)
-    # Instruments that count particles read a little below nothing; the air never has.
-    return (max(low, 0.0) if abs(low) <= 0.01 * high else low), high
+    low, high = (None, None) if known is None else known.physical
+    return -np.inf if low is None else float(low), np.inf if high is None else float(high)
 
 
 def network_of(
@@ -160,7 +153,7 @@ def network_of(
         outputs = found.observations(rows, grid, end_us)
         if elevation is not None:
             height = np.array([elevation.get(int(number), np.nan) for number in sensors])[who]
-            outputs = [with_elevation(o, height) for o in outputs]
+            outputs = [replace(output, covariate=height) for output in outputs]
         fresh = rows.time_us[found.at] >= end_us - tick_us
         moments.append(Moment(int(tick), end_us, station[who], fresh, tuple(outputs)))
     heights = None
@@ -203,10 +196,3 @@ def evenly(found: Sequence[Any], count: int) -> list[Any]:
 def ticks_needed(stations: int) -> int:
     """How many ticks a fit should see: many where a tick has few readings."""
     return max(12, ceil(900 / max(stations, 1)))
-
-
-def with_elevation(observations: Observations, elevation: Floats) -> Observations:
-    """With the height of each station, if kernels take it; as they are otherwise."""
-    if "covariate" in {f.name for f in fields(Observations)}:
-        return replace(observations, **{"covariate": elevation})
-    return observations
