@@ -54,13 +54,19 @@ class Effort:
     folds_large: int
     """the same for a set of many stations"""
     small: int
-    """networks of each small kind"""
+    """networks of each small kind, out of every feed that lasts long enough"""
+    small_feeds: bool
+    """whether large networks are cut, too, or only the city of twelve stations"""
     attributes: int
     """of a feed"""
 
 
-FULL = Effort(ticks=8, ticks_busiest=60, ticks_large=3, folds=5, folds_large=2, small=4, attributes=9)
-QUICK = Effort(ticks=2, ticks_busiest=6, ticks_large=1, folds=2, folds_large=1, small=1, attributes=1)
+FULL = Effort(
+    ticks=8, ticks_busiest=60, ticks_large=3, folds=5, folds_large=2, small=4, small_feeds=True, attributes=9
+)
+QUICK = Effort(
+    ticks=2, ticks_busiest=6, ticks_large=1, folds=2, folds_large=1, small=1, small_feeds=False, attributes=1
+)
 FOLDS = 10
 
 
@@ -80,7 +86,8 @@ def run(
                 continue
             folds = effort.folds_large if len(drawn) >= LARGE else effort.folds
             rows += _rows(drawn, feed.name, "set", methods, FOLDS, folds, seed, report)
-        rows += _small(feed, table, effort, seed, report)
+        if effort.small_feeds:
+            rows += _small(feed, table, effort, seed, report)
     report(f"reading {SMALL.name}")
     rows += _small(SMALL, table_of(SMALL, place), effort, seed, report)
     return rows, list(left_out)
