@@ -40,6 +40,12 @@ MOVING = names(
 FANOUT = names("server clients block_bytes tls boxes cpu_seconds_per_gb mb_per_second p50_s p99_s")
 SUMMED = names("schedules failed faults two_levels_share served circles_left suspended refused")
 
+VERIFY = names(
+    "attribute kernel stations readings rmse mae bias ratio_to_idw within_one within_by_level refused_by_level"
+    " negative_share within_by_distance"
+)
+"""of `sensorgrid pipeline verify` too"""
+
 CONTRACTS = (
     Contract(
         "index",
@@ -67,6 +73,23 @@ CONTRACTS = (
         TOP | {"machine", "summary"},
         {"kernel": {"nearest", "inverse_distance", "kriging"}},
         {"summary": names("figure found expected holds")},
+    ),
+    Contract(
+        "reality",
+        ("bench", "reality"),
+        VERIFY | names("set kind elevation chosen ticks seed"),
+        TOP | {"machine", "summary", "checks", "left_out"},
+        {
+            "kernel": {"nearest", "inverse_distance", "kriging"},
+            "kind": {"set", "three sensors", "twelve sensors", "one sensor"},
+        },
+        {
+            "summary": names("figure found expected holds where"),
+            "checks": names(
+                "set attribute kind check seed faults caught recall good refused_good rate extremes extremes_used"
+                " recall_at_our_rate threshold"
+            ),
+        },
     ),
     Contract(
         "overlay",

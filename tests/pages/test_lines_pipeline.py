@@ -70,6 +70,15 @@ def test_a_map_is_drawn(line: Typed, filled: Workshop) -> None:
     assert (filled.folder / out).stat().st_size > 10_000
 
 
+@pytest.mark.parametrize("line", told("pipeline", "verify"))
+def test_stations_are_left_out_and_compared(line: Typed, shop: Workshop) -> None:
+    said = shop.run(line)
+
+    assert re.search(r"air temp.*│ kriging *│ +[1-9]", said)
+    for out in re.findall(r"--(?:page|json) (\S+)", line.text):
+        assert (shop.folder / out).stat().st_size > 1000
+
+
 @pytest.mark.parametrize("line", told("pipeline", "tidy"))
 def test_the_lake_is_tidied(line: Typed, filled: Workshop) -> None:
     assert "files fewer" in filled.run(line)

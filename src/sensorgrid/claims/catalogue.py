@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 from sensorgrid.claims.claim import Claim, Command, When
+from sensorgrid.claims.reality import REALITY
 from sensorgrid.claims.simulated import SIMULATED
 from sensorgrid.claims.timed import TIMED
 from sensorgrid.model.errors import SensorGridError
@@ -31,7 +32,7 @@ def _promising(command: Command) -> Command:
     return replace(command, claims=(*command.claims, soon))
 
 
-COMMANDS = tuple(_promising(command) for command in (*TIMED, *SIMULATED))
+COMMANDS = tuple(_promising(command) for command in (*TIMED, REALITY, *SIMULATED))
 """what depends on the machine comes first, together: nothing else should run beside it"""
 
 

@@ -233,6 +233,48 @@ def bench_gridding(
         show_gridding(console, rows)
 
 
+@bench_app.command("reality")
+def bench_reality(
+    json_file: JsonFile = None,
+    quick: Annotated[bool, typer.Option("--quick", help="Fewer attributes, ticks and folds.")] = False,
+    seeds: Annotated[str, typer.Option(metavar="A[-B]", help="Of folds and faults.")] = "1",
+    data: Annotated[
+        Path | None,
+        typer.Option(
+            "--data", help="Folder with the station networks; else SENSORGRID_DATA, ../shared/data."
+        ),
+    ] = None,
+) -> None:
+    """Real station networks: stations left out and estimated, faults put in and looked for.
+
+    Against nearest, inverse distance, gridpp and PyKrige; the check against titanlib. Packages that are not
+    installed are left out, with the reason.
+
+    Example: sensorgrid bench reality --quick --json reality.json
+    """
+    from sensorgrid.benchmarks import reality, reality_checks
+    from sensorgrid.benchmarks.machine import machine
+    from sensorgrid.cli.bench_reality import show_reality
+
+    target, chosen = arguments.read_target(json_file), arguments.read_seeds(seeds)
+    rows: list[dict[str, object]] = []
+    checks: list[dict[str, object]] = []
+    left_out: list[str] = []
+    with errors.status("reading the networks") as status:
+        for seed in chosen:
+            found, missing = reality.run(quick, seed, status.update, data)
+            checked, lacking = reality_checks.run(quick, seed, status.update, data)
+            rows, checks = rows + found, checks + checked
+            left_out = list(dict.fromkeys([*left_out, *missing, *lacking]))
+    summary = reality.summary(rows, checks)
+    args, used = {"quick": quick, "seeds": seeds}, machine("numpy", "scipy")
+    result = result_of(
+        "bench reality", args=args, machine=used, summary=summary, rows=rows, checks=checks, left_out=left_out
+    )
+    if write(target, result):
+        show_reality(console, rows, checks, summary, left_out)
+
+
 @bench_app.command("overlay")
 def bench_overlay(
     json_file: JsonFile = None,

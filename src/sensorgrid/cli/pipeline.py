@@ -139,6 +139,72 @@ def tidy_command(config: Config) -> None:
         console.print(f"{what.replace('_', ' ')}: {number:,} files fewer", highlight=False)
 
 
+@app.command("verify")
+def verify_command(
+    config: Config,
+    leave_out: Annotated[
+        str, typer.Option("--leave-out", metavar="SHARE", help="Share of the stations left out at a time.")
+    ] = "10%",
+    attribute: Annotated[
+        str | None, typer.Option("--attribute", help="One of the grid's; all of them if left out.")
+    ] = None,
+    start: From = None,
+    until: Until = None,
+    ticks: Annotated[
+        int, typer.Option("--ticks", min=2, help="Ticks compared, spread over the time asked for.")
+    ] = 24,
+    folds: Annotated[
+        int | None, typer.Option("--folds", min=1, help="Stop after so many folds; all if left out.")
+    ] = None,
+    seed: Annotated[int, typer.Option("--seed", min=0, help="Of which stations go together.")] = 1,
+    page: Annotated[
+        Path | None,
+        typer.Option("--page", metavar="FILE", help="Also write maps and plots, as one HTML file."),
+    ] = None,
+    master: Master = None,
+    json_file: JsonFile = None,
+) -> None:
+    """Leave out stations, estimate them from the others, compare: how true are the grids of your own data?
+
+    Nearest and inverse distance get the same readings after the same checks. The lake is not touched.
+
+    Example: sensorgrid pipeline verify grid.toml --leave-out 10% --page verify.html
+    """
+    from sensorgrid.cli import pipeline_verify
+    from sensorgrid.cli.output import result_of, write
+    from sensorgrid.pipeline.spark.readings import networks
+    from sensorgrid.pipeline.verification.folds import folds_for
+    from sensorgrid.pipeline.verification.verify import verify
+
+    target, place = arguments.read_target(json_file), arguments.read_target(page, "--page")
+    share, first, end = (
+        pipeline_verify.read_share(leave_out),
+        _moment("--from", start),
+        _moment("--until", until),
+    )
+    settings = _settings(config, master)
+    with _session(settings) as session, errors.status("reading the sources") as status:
+        drawn = networks(
+            session, settings, attribute=attribute, first=first, until=end, ticks=ticks, say=status.update
+        )
+    with errors.status("leaving out stations") as status:
+        found = [
+            one
+            for network in drawn
+            for one in verify(network, folds_for(share), seed, folds_run=folds, say=status.update)
+        ]
+    rows = [row for one in found for row in one.rows]
+    args = {
+        "config": config.name, "leave_out": share, "attribute": attribute, "from": start, "until": until,
+        "ticks": ticks, "folds": folds, "seed": seed,
+    }  # fmt: skip
+    if place is not None:
+        pipeline_verify.write_page(place, config, share, found)
+        errors.print(f"wrote {place}", style="dim")
+    if write(target, result_of("pipeline verify", args=args, rows=rows)):
+        pipeline_verify.show(console, rows)
+
+
 @app.command("status")
 def status_command(config: Config, place: LakePath = None, json_file: JsonFile = None) -> None:
     """What the lake holds: ticks, grids, counts, and the reasons of what was refused.
