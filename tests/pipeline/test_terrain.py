@@ -1,14 +1,18 @@
 """Heights of a grid from files: means where the file is finer, interpolation where it is coarser, clear refusals."""
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import xarray as xr
+from pyspark.sql import SparkSession
 
 from sensorgrid.model.grid import Grid
+from sensorgrid.pipeline import jobs
 from sensorgrid.pipeline.gridding.regions import Regions
 from sensorgrid.pipeline.lake.folder import Lake
+from sensorgrid.pipeline.settings import settings_of
 from sensorgrid.pipeline.terrain import TerrainError, heights_of, keep, read_terrain
 
 ALPS = Grid(extent=(4, 44, 12, 48), shape=(64, 32), resolution_bits=1, region_digits=2)
@@ -126,3 +130,104 @@ def test_a_lake_keeps_the_heights_and_gives_each_region_its_own(tmp_path: Path) 
     other = Grid(extent=(4, 44, 12, 48), shape=(32, 16), resolution_bits=1, region_digits=2)
     with pytest.raises(TerrainError, match=r"found \(32, 64\) points, expected those of the grid \(16, 32\)"):
         heights_of(lake.root, other, 0)
+
+
+# through the pipeline
+
+
+def mountains(lon: np.ndarray, lat: np.ndarray) -> np.ndarray:
+    """Ridges that no network of stations resolves."""
+    return 1500 + 1200 * np.sin(9 * lon) * np.cos(11 * lat)
+
+
+def truth(lon: np.ndarray, lat: np.ndarray) -> np.ndarray:
+    return 288 + 0.5 * (lon - 8) - 0.0065 * mountains(lon, lat)
+
+
+MAPPING = """
+format = "csv"
+columns = ["sensor", "attribute", "longitude", "latitude", "time", "value", "unit", "elevation"]
+
+[sensor]
+columns = ["sensor"]
+
+[position]
+longitude = "longitude"
+latitude = "latitude"
+elevation = "elevation"
+
+[time]
+column = "time"
+
+[record]
+value = "value"
+attribute = "attribute"
+unit = "unit"
+"""
+
+
+def prepare(folder: Path) -> None:
+    """Two hours of 250 stations in the Alps that say how high they stand, and a file of heights."""
+    rng = np.random.default_rng(3)
+    lon, lat = rng.uniform(4.2, 11.8, 250), rng.uniform(44.2, 47.8, 250)
+    lines = ["sensor,attribute,longitude,latitude,time,value,unit,elevation"]
+    for minute in range(0, 120, 10):
+        values = truth(lon, lat) + rng.normal(0, 0.3, 250)
+        lines += [
+            f"S{n},air_temperature,{lon[n]:.5f},{lat[n]:.5f},2026-03-01T{minute // 60:02d}:{minute % 60:02d}:30Z,"
+            f"{values[n]:.3f},K,{mountains(lon[n], lat[n]):.1f}"
+            for n in range(250)
+        ]
+    (folder / "reports.csv").write_text("\n".join(lines) + "\n")
+    (folder / "alps.toml").write_text(MAPPING)
+    fine_lon, fine_lat = np.arange(3.9, 12.1, 0.02), np.arange(43.9, 48.1, 0.02)
+    written(folder, fine_lon, fine_lat, mountains(fine_lon[None, :], fine_lat[:, None]))
+
+
+def rmse_of_backfill(spark: SparkSession, folder: Path, gridding: dict[str, Any]) -> tuple[float, str]:
+    """Of the last tick's grid against the truth; and what was noted."""
+    content: dict[str, Any] = {
+        "lake": f"lake{len(gridding)}",
+        "grid": {
+            "extent": [4, 44, 12, 48], "shape": [64, 32], "tick": 600, "resolution_bits": 1, "region_digits": 2,
+            "attributes": ["air_temperature"],
+        },
+        "gridding": gridding,
+        "sources": [{"kind": "files", "path": "reports.csv", "mapping": "alps.toml"}],
+    }  # fmt: skip
+    settings = settings_of(content, "alps", folder)
+    outcome = jobs.backfill(spark, settings)
+    regions = Regions(settings.grid.grid())
+    tiles = (
+        Lake(settings.lake)
+        .tiles(attribute="air_temperature", columns=["tick", "region", "values"])
+        .to_pylist()
+    )
+    last = max(tile["tick"] for tile in tiles)
+    off = [
+        np.array(tile["values"]) - truth(*regions.points(regions.number(tile["region"])))
+        for tile in tiles
+        if tile["tick"] == last
+    ]
+    return float(np.sqrt(np.mean(np.concatenate(off) ** 2))), " ".join(outcome.notes)
+
+
+def test_grids_follow_the_ground_where_sensors_and_grid_have_heights(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    prepare(tmp_path)
+
+    flat, _ = rmse_of_backfill(spark, tmp_path, {})
+    following, notes = rmse_of_backfill(spark, tmp_path, {"elevation": "dem.nc"})
+
+    assert following < flat / 2
+    assert "covariate" in notes
+    assert heights_of(str(tmp_path / "lake1"), settings_grid(), 0) is not None
+    assert heights_of(str(tmp_path / "lake0"), settings_grid(), 0) is None
+
+
+def settings_grid() -> Grid:
+    return Grid(
+        extent=(4, 44, 12, 48), shape=(64, 32), tick=600, resolution_bits=1, region_digits=2,
+        attributes=("air_temperature",),
+    )  # fmt: skip

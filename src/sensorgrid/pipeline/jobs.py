@@ -21,7 +21,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from sensorgrid.model.errors import SensorGridError
 from sensorgrid.model.grid import Grid
-from sensorgrid.pipeline import planning
+from sensorgrid.pipeline import planning, terrain
 from sensorgrid.pipeline.delivery.courier import Courier
 from sensorgrid.pipeline.delivery.gateway import GatewaySink
 from sensorgrid.pipeline.delivery.publish import NoSink
@@ -103,7 +103,15 @@ def job_of(settings: PipelineSettings, writer: str, lake: Lake | None = None) ->
         sink=settings.sink_of(),
         writer=writer,
         waiting=Waiting(settings.waiting_of(), writer) if settings.entrance_of() else None,
+        elevated=settings.gridding.elevation is not None,
     )
+
+
+def _keep_terrain(settings: PipelineSettings, job: Job, say: Say) -> None:
+    """Heights of the ground from the file that the configuration names to the lake, where tasks find them."""
+    if settings.gridding.elevation is not None:
+        say(f"reading heights of the ground from {settings.gridding.elevation}")
+        terrain.keep(job.lake, terrain.read_terrain(settings.gridding.elevation, job.grid))
 
 
 # backfill
@@ -126,6 +134,7 @@ def backfill(
     say("reading the sources")
     flagged = inlet.flagged(session, settings, grid, streaming=False)
     job.lake.create()
+    _keep_terrain(settings, job, say)
     seen = planning.look(flagged, grid)
     if seen is None and (first is None or until is None):
         raise JobError(f"backfill: {inlet.nothing_good(flagged)}")
@@ -327,6 +336,7 @@ def _prepare(settings: PipelineSettings, now_us: int, say: Say, outcome: Outcome
         raise JobError(
             f"checkpoint {checkpoint}: found one, but no plan in the lake {lake.root}; expected both or neither"
         )
+    _keep_terrain(settings, job, say)
     lake.save_plan(plan)  # before the checkpoint, which is nothing without it
     if identity is None:
         text = json.dumps({"format": CHECKPOINT_FORMAT, "id": job.writer.removeprefix("stream")})

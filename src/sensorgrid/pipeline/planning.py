@@ -6,7 +6,7 @@ its data first. Later, what the lake has gathered is looked at again, and entrie
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import ceil
 from time import perf_counter
 
@@ -100,7 +100,7 @@ def sample(flagged: DataFrame, grid: Grid, first: int, last: int) -> pa.Table:
         wanted |= set(_ticks_with_data(mine["tick"].to_numpy(), mine["sensors"].to_numpy()))
     return good.where(tick.isin(sorted(wanted))).select(
         "sensor", "attribute", "longitude", "latitude", F.unix_micros("event_time").alias("time_us"), "value",
-        tick.alias("tick"),
+        "elevation", tick.alias("tick"),
     ).toArrow()  # fmt: skip
 
 
@@ -123,6 +123,9 @@ def wanted_ticks(sensors: float) -> int:
 def observations_of(rows: pa.Table, group: Group, grid: Grid) -> list[list[Observations]]:
     """For each output of a group, its observations in each tick of a sample: the last value of each sensor."""
     table = rows.filter(pc.is_in(rows["attribute"], pa.array(group.inputs)))
+    heights = np.full(len(table), np.nan, np.float32)
+    if "elevation" in table.column_names:
+        heights = pc.fill_null(table["elevation"], float("nan")).to_numpy().astype(np.float32)
     everything = Measurements(
         np.unique(table["sensor"].to_numpy(), return_inverse=True)[1].astype(np.uint64),
         table["time_us"].to_numpy(),
@@ -131,6 +134,7 @@ def observations_of(rows: pa.Table, group: Group, grid: Grid) -> list[list[Obser
         table["value"].to_numpy(),
         pc.index_in(table["attribute"], pa.array(group.inputs)).to_numpy().astype(np.uint8),
         np.ones(len(table), np.uint8),
+        heights,
     )
     ticks = table["tick"].to_numpy()
     per_output: list[list[Observations]] = [[] for _ in group.outputs]
@@ -259,6 +263,8 @@ def _recipe(
         return Recipe(kernel, known), f"parameters are priors: {reason}"
     found, reasons = [], []
     for name, ticks in zip(group.outputs, observations_of(rows, group, grid), strict=True):
+        if settings.elevation is None:  # heights of sensors say nothing where those of the grid are not known
+            ticks = [replace(tick, covariate=None) for tick in ticks]
         own = settings.attributes.get(name)
         made = calibrate(ticks, prior(name), kernel, None if own is None else own.transform, grid.tick)
         found.append(_given(settings, name, made.parameters))
@@ -280,6 +286,9 @@ def _gathered(lake: Lake, newest_tick: int, ticks: int) -> pa.Table:
     flat = pa.Table.from_struct_array(pc.list_flatten(tiles["observations"].combine_chunks()))
     flat = flat.append_column("tick", tiles["tick"].combine_chunks().take(parents))
     flat = flat.append_column("time_us", flat["time"].cast(pa.int64()))
+    sensors = lake.sensors()
+    place = pc.index_in(flat["sensor"], sensors["number"].combine_chunks())
+    flat = flat.append_column("elevation", sensors["elevation"].combine_chunks().take(place.combine_chunks()))
     return flat.filter(pc.equal(flat["flag"], 1))
 
 

@@ -76,6 +76,8 @@ class GriddingSettings(Strict):
     """how often a stream looks at halos and parameters again"""
     ready_within: Annotated[float, Field(gt=0)] = 0.8
     """part of a tick that gridding may take before the cheaper kernel is chosen"""
+    elevation: str | None = None
+    """a file of heights of the ground (NetCDF, Zarr, GeoTIFF), for values that follow the elevation of sensors"""
     attributes: dict[str, OwnGridding] = Field(default_factory=dict)
     """by attribute; ``[gridding.NAME]`` in the file"""
 
@@ -444,6 +446,9 @@ def _resolved(content: dict[str, Any], folder: Path) -> dict[str, Any]:
         fixed["sink"] = fixed["sink"] | {"folder": path(fixed["sink"].get("folder", "published"))}
         if isinstance(fixed["sink"].get("ca_file"), str):
             fixed["sink"]["ca_file"] = path(fixed["sink"]["ca_file"])
+    gridding = fixed.get("gridding")
+    if isinstance(gridding, dict) and isinstance(gridding.get("elevation"), str):
+        fixed["gridding"] = gridding | {"elevation": path(gridding["elevation"])}
     network = fixed.get("network")
     if isinstance(network, dict) and isinstance(network.get("tls"), dict):
         files = {k: path(v) if isinstance(v, str) else v for k, v in network["tls"].items()}

@@ -11,7 +11,7 @@ later, so that revisions, which are most of the work, never delay a new tick.
 """
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from math import ceil
 from typing import Protocol
@@ -20,6 +20,7 @@ import numpy as np
 
 from sensorgrid.model.grid import Grid
 from sensorgrid.pipeline.gridding.groups import Group
+from sensorgrid.pipeline.gridding.kernels.interface import Floats
 from sensorgrid.pipeline.gridding.measurements import Measurements, concatenate, decode, deduplicate, split_by
 from sensorgrid.pipeline.gridding.series import Checked, Past, SeriesLimits, check_series, fold
 from sensorgrid.pipeline.gridding.tile import Recipe, RegionGrid, grid_region
@@ -69,6 +70,8 @@ class Domain:
     recipes: Recipes
     start_tick: int
     """the first tick to publish"""
+    heights: Callable[[int], Floats | None] = lambda region: None
+    """of the points of a region, if they are known"""
 
     def check(self, rows: Measurements, past: Past) -> Checked:
         """Check rows against their own past."""
@@ -77,7 +80,9 @@ class Domain:
     def grid_at(self, checked: Checked, region: int, tick: int) -> RegionGrid:
         """One region at one tick."""
         recipe = self.recipes.recipe(self.group, tick)
-        return grid_region(checked, self.group, self.grid, region, tick, self.timing.max_age_s, recipe)
+        return grid_region(
+            checked, self.group, self.grid, region, tick, self.timing.max_age_s, recipe, self.heights(region)
+        )
 
     @property
     def context_s(self) -> float:

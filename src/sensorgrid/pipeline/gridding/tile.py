@@ -88,13 +88,22 @@ class Vectors:
         """As kernels want them, one for each output, at the end of a tick."""
         positions = metres(rows.x[self.at], rows.y[self.at], grid.coordinates)
         age_s = (end_us - rows.time_us[self.at]) / 1e6
-        return [Observations(positions, values, age_s) for values in self.values]
+        heights = rows.elevation[self.at].astype(np.float64)
+        known = heights if np.isfinite(heights).any() else None
+        return [Observations(positions, values, age_s, known) for values in self.values]
 
 
 def grid_region(
-    checked: Checked, group: Group, grid: Grid, region: int, tick: int, max_age_s: float, recipe: Recipe
+    checked: Checked,
+    group: Group,
+    grid: Grid,
+    region: int,
+    tick: int,
+    max_age_s: float,
+    recipe: Recipe,
+    heights: Floats | None = None,
 ) -> RegionGrid:
-    """Grid one region at one tick from the measurements around it."""
+    """Grid one region at one tick from the measurements around it; `heights` are those of its points, if known."""
     tick_us = round(grid.tick * 1e6)
     end_us = (tick + 1) * tick_us
     rows, test = checked.rows, np.where(checked.bad_at(end_us), checked.test, 0).astype(np.uint8)
@@ -113,7 +122,7 @@ def grid_region(
     tiles = []
     for attribute, observations, parameters in zip(group.outputs, every, recipe.parameters, strict=True):
         good = verdicts.used(observations)
-        field = kernel(good, points, parameters)
+        field = kernel(good, points, parameters, heights)
         values, error, lower, upper = (
             a.astype(np.float32) for a in (field.values, field.error, field.lower, field.upper)
         )

@@ -23,6 +23,7 @@ from sensorgrid.pipeline.delivery.publish import Delivery, Sink
 from sensorgrid.pipeline.delivery.waiting import Waiting
 from sensorgrid.pipeline.gridding.book import Domain, Issue, Timing
 from sensorgrid.pipeline.gridding.groups import Group, group_named
+from sensorgrid.pipeline.gridding.kernels.interface import Floats
 from sensorgrid.pipeline.gridding.measurements import Measurements
 from sensorgrid.pipeline.gridding.regions import Regions
 from sensorgrid.pipeline.gridding.series import TESTS, SeriesLimits
@@ -43,6 +44,7 @@ from sensorgrid.pipeline.spark.packing import (
     to_bytes,
 )
 from sensorgrid.pipeline.spark.workers import freeze_once
+from sensorgrid.pipeline.terrain import heights_of
 
 BLOCK = "block"
 WAITING = "waiting"
@@ -68,6 +70,8 @@ class Job:
     """where to keep what the sink could not hand over, for the courier"""
     behind: frozenset[str] = frozenset()
     """regions whose older blocks the courier still has"""
+    elevated: bool = False
+    """whether the lake has heights of the ground, and grids follow them"""
 
     def plan(self) -> Plan:
         """The lake's plan as it is now."""
@@ -80,7 +84,11 @@ class Job:
         """What all regions of a group have in common."""
         found = group_named(group)
         limits = tuple(self.limits[name] for name in found.inputs)
-        return Domain(self.grid, found, self.timing, limits, plan, plan.start_tick)
+        return Domain(self.grid, found, self.timing, limits, plan, plan.start_tick, self.heights)
+
+    def heights(self, region: int) -> Floats | None:
+        """Of the points of a region, if grids follow the ground."""
+        return heights_of(self.lake.root, self.grid, region) if self.elevated else None
 
 
 def pack(flagged: DataFrame, job: Job, chunks: Chunks | None = None) -> DataFrame:
