@@ -45,8 +45,8 @@ LEFT_OUT = 8
 REACH = 2 * ROUNDS
 """steps from neighbour to neighbour after which an observation cannot matter any more"""
 TOLERANCE = 4.2
-"""expected errors by which an observation may differ, times the attribute's `tail`; the kindest leave-out makes six of them
-look like four"""
+"""expected errors by which an observation may differ, times the attribute's `tail`; the kindest leave-out makes six
+of them look like four"""
 DOUBTFUL = 3.5
 """and by which it may differ without being suspect"""
 DOUBT = 3.0
