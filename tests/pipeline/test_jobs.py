@@ -262,7 +262,7 @@ def test_parameters_and_halos_are_fitted_to_the_data_and_written_down(
 
     plan = Lake(settings.lake).plan()
     assert plan is not None
-    assert any("a fit to the data" in note for note in outcome.notes)
+    assert any("fitted to" in note for note in outcome.notes)
     assert len(set(plan.halos_of("wind")[0].width_m)) > 1
     assert {e.group for e in plan.recipes} == {"air_temperature", "wind"}
 
