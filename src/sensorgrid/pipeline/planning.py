@@ -260,7 +260,7 @@ def _recipe(
     found, reasons = [], []
     for name, ticks in zip(group.outputs, observations_of(rows, group, grid), strict=True):
         own = settings.attributes.get(name)
-        made = calibrate(ticks, prior(name), kernel, None if own is None else own.transform)
+        made = calibrate(ticks, prior(name), kernel, None if own is None else own.transform, grid.tick)
         found.append(_given(settings, name, made.parameters))
         reasons.append((f"{name}: " if len(group.outputs) > 1 else "") + made.why)
         kernel = made.kernel

@@ -22,7 +22,7 @@ from scipy.optimize import minimize
 from scipy.spatial import cKDTree
 
 from sensorgrid.pipeline.gridding.kernels import CHEAP, DEFAULT
-from sensorgrid.pipeline.gridding.kernels.covariance import own_variance
+from sensorgrid.pipeline.gridding.kernels.covariance import hours_beyond, own_variance
 from sensorgrid.pipeline.gridding.kernels.errors import signs
 from sensorgrid.pipeline.gridding.kernels.interface import (
     Family,
@@ -76,8 +76,8 @@ _FEW = 20.0
 """a covariance that was itself estimated makes errors look too small: from so many values by √2"""
 _EVENNESS = 1.0
 """power of a station's distance to its neighbours that it counts with: 2 would be the grid's view, 0 the stations'"""
-_TAIL, _TAIL_OF_T, _TAIL_MAX = 0.95, 2.4, 10.0
-"""a quantile of residuals, what it is of Student's t in usual residuals, and how much more is believed"""
+_TAIL, _TAIL_OF_T, _TAIL_MAX = 0.95, 4.0, 10.0
+"""a quantile of residuals, from how many usual ones on it is a long tail, and how much of that is believed"""
 _WORSE = 1.02
 """if kriging's hold-outs are so much worse than inverse distance's, the latter is taken"""
 
@@ -143,8 +143,11 @@ def calibrate(
     start: Parameters,
     kernel: str = DEFAULT,
     transform: Transform | None = None,
+    tick_s: float = 3600.0,
 ) -> Calibration:
     """Fit parameters to observations, and see whether `kernel` suits them; `transform` forbids all others.
+
+    `tick_s` is the time between two ticks: one sensor alone can only be known by how its readings change.
 
     The drift is not fitted: it stays what `start` says. The cost does not grow with the number of observations:
     hold-outs are a fixed number, taken at even steps.
@@ -154,11 +157,13 @@ def calibrate(
     if not readings:
         return Calibration(start, kernel, 0, 0, "priors: no measurement in the ticks that were looked at")
     stations = int(np.median([len(tick) for tick in ticks]))
+    usual_s = float(np.median(np.concatenate([tick.age_s for tick in ticks])))
+    start = replace(start, age_s=max(usual_s, 0.0))
     counted = f"{readings:,} values of {stations:,} stations in {len(ticks)} ticks"
     few = kernel == DEFAULT and stations < STATIONS_FEW
-    usable = [tick for tick in ticks if len(tick) >= 3]
+    usable = [tick for tick in ticks if len(tick) >= 2]
     if sum(map(len, usable)) < HOLD_OUTS_MIN:
-        found = _level(ticks, start)
+        found = _level(ticks, start, tick_s)
         return Calibration(
             found, CHEAP if few else kernel, stations, readings,
             f"mean and spread of {counted}; the rest are priors: too few values for hold-outs",
@@ -167,7 +172,7 @@ def calibrate(
     begin = _rough(_inside(kept, space), space)
     middle = _fitted(_inside(kept, space), begin, TARGETS // 2)
     kept = [tick.without(reject_outliers(tick, middle)) for tick in usable]
-    kept = [tick for tick in kept if len(tick) >= 3] or usable
+    kept = [tick for tick in kept if len(tick) >= 2] or usable
     found = _fitted(_inside(kept, space), middle, TARGETS)
     found, worse = _corrected(kept, found)
     why = f"{describe(found)}, fitted to {counted}"
@@ -243,6 +248,7 @@ def smooth(old: Parameters, new: Parameters, weight: float) -> Parameters:
         errors_plain=levels(old.errors_plain, new.errors_plain),
         slope=level(old.slope, new.slope),
         slope_spread=level(old.slope_spread, new.slope_spread),
+        age_s=level(old.age_s, new.age_s),
         tail=level(old.tail, new.tail),
     )
 
@@ -262,18 +268,24 @@ def _inside(ticks: Sequence[Observations], p: Parameters) -> list[Observations]:
     return [transformed(tick, p) for tick in ticks]
 
 
-def _level(ticks: Sequence[Observations], start: Parameters) -> Parameters:
-    """Mean and spread from data, all else in proportion to `start`: for one or two stations."""
+def _level(ticks: Sequence[Observations], start: Parameters, tick_s: float) -> Parameters:
+    """Mean and spread from data, and how fast values change, if one sensor says so; all else is the prior's."""
     space = start if start.family != "unknown" else replace(start, transform="identity", offset=0.0)
-    values = np.concatenate([tick.values for tick in _inside(ticks, space)])
+    inside = _inside(ticks, space)
+    values = np.concatenate([tick.values for tick in inside])
     spread = float(np.std(values)) if len(values) > 2 else 0.0
     if spread <= 0.0:  # nothing is known of the variation: that of the prior, or of the value's own size
         size = abs(float(values[0])) if start.family == "unknown" else 0.0
         spread = max(start.spread, 0.1 * size)
     share = spread / start.spread
+    noise, drift = start.noise * share, start.drift * share
+    if all(len(tick) == 1 for tick in ticks) and len(values) > 3:
+        # A change from tick to tick is two errors of observation and a way of the truth: half of it each.
+        change = float(np.quantile(np.abs(np.diff(values)), _ONE_SIGMA))
+        if change > 0.0:
+            noise, drift = change / 2.0, change / np.sqrt(2.0 * tick_s / 3600.0)
     return replace(
-        space, mean=float(np.mean(values)), spread=spread, sill=start.sill * share,
-        noise=start.noise * share, drift=start.drift * share,
+        space, mean=float(np.mean(values)), spread=spread, sill=start.sill * share, noise=noise, drift=drift
     )  # fmt: skip
 
 
@@ -290,7 +302,7 @@ def _choose_transform(
     kindest = spaces[-1]
     rough = _rough(_inside(ticks, kindest), kindest)
     kept = [tick.without(reject_outliers(tick, rough)) for tick in ticks]
-    kept = [tick for tick in kept if len(tick) >= 3] or ticks
+    kept = [tick for tick in kept if len(tick) >= 2] or ticks
     if len(spaces) == 1:
         return spaces[0], kept
     scores = [_space_score(kept, space) for space in spaces]
@@ -378,6 +390,8 @@ class _Scale:
     sill: float
     """a first guess, in which the spread and the drift are counted"""
     drift: float
+    age_s: float
+    """beyond which the drift counts"""
     slope: float = 0.0
     slope_spread: float = 0.0
 
@@ -484,12 +498,14 @@ def _rough(ticks: list[Observations], start: Parameters) -> Parameters:
 
 
 def _scale(pool: _Pool, start: Parameters) -> _Scale:
-    return _Scale(start.mean, start.spread, start.sill, start.drift, start.slope, start.slope_spread)
+    return _Scale(
+        start.mean, start.spread, start.sill, start.drift, start.age_s, start.slope, start.slope_spread
+    )
 
 
 def _score(pool: _Pool, shape: str, length: float, noise: float, scale: _Scale) -> _Scored:
     """Predict all hold-outs with a sill of 1, then see which sill would have suited."""
-    hours = np.maximum(pool.all.age_s, 0.0) / 3600.0
+    hours = hours_beyond(pool.all.age_s, scale.age_s)
     own = noise**2 + (scale.drift / scale.sill) ** 2 * hours
     unit = Parameters(
         scale.mean, scale.spread / scale.sill, length, noise, 0.0,
@@ -531,7 +547,7 @@ def _fitted(ticks: list[Observations], start: Parameters, targets: int) -> Param
     if spread <= 0.0:
         return replace(start, mean=float(values[0]))
     spacing, mean = _spacing(ticks), float(np.mean(values))
-    scale = _Scale(mean, spread, start.sill, start.drift)
+    scale = _Scale(mean, spread, start.sill, start.drift, start.age_s)
     shape: Literal["exponential", "matern"] = "exponential"
     length, noise, scored = _search(pool, shape, spacing, scale)
     if scored.sill <= 0.0:
@@ -618,7 +634,7 @@ def _corrected(ticks: list[Observations], found: Parameters) -> tuple[Parameters
     inside = _inside(ticks, found)
     pool = _hold_outs(inside, TARGETS)
     held = pool.all.values[pool.target]
-    hours = np.maximum(pool.all.age_s[pool.target], 0.0) / 3600.0
+    hours = hours_beyond(pool.all.age_s[pool.target], found.age_s)
     own = own_variance(found) + found.drift**2 * hours
     mu, variance, unrest = estimate(pool.all, pool.neighbours, pool.points, found, pool.covariate)
     errors = _coefficients(mu, variance, own, unrest, held - mu, pool.weight, len(pool.all), found)

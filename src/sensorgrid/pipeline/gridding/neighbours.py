@@ -44,8 +44,9 @@ LEFT_OUT = 8
 """of these, how many are left out in turn: the nearest"""
 REACH = 2 * ROUNDS
 """steps from neighbour to neighbour after which an observation cannot matter any more"""
-TOLERANCE = 4.5
-"""expected errors by which an observation may differ; times the attribute's `tail`"""
+TOLERANCE = 4.2
+"""expected errors by which an observation may differ, times the attribute's `tail`; the kindest leave-out makes six of them
+look like four"""
 DOUBTFUL = 3.5
 """and by which it may differ without being suspect"""
 DOUBT = 3.0
@@ -56,7 +57,7 @@ UNREST_MAX = 1.5
 """restless neighbours widen what is expected by no more, or two bad ones would cover up for each other"""
 WITNESSES = 2
 """nearest others that can speak for an observation that is bad"""
-LIKE = 0.2
+LIKE = 0.1
 """of what the observation differs by: a witness is so near to it"""
 HOPELESS = 12.0
 """expected errors beyond which nobody can speak for it: two broken sensors may say the same"""

@@ -18,16 +18,21 @@ def correlation(distance: Floats, length: float, shape: str) -> Floats:
 
 
 def own_variance(parameters: Parameters) -> float:
-    """Variance of one fresh observation about the truth."""
+    """Variance of one observation, not older than usual, about the truth."""
     return max(parameters.noise, _NOISE_MIN * parameters.sill) ** 2
 
 
 def noise_variance(observations: Observations, parameters: Parameters) -> Floats:
     """(n,) variance of each observation about the truth at the end of the tick: older and suspect ones are worse."""
-    fresh = own_variance(parameters)
-    hours = np.maximum(observations.age_s, 0.0) / 3600.0
-    found = fresh + parameters.drift**2 * hours
+    found = own_variance(parameters) + parameters.drift**2 * hours_beyond(
+        observations.age_s, parameters.age_s
+    )
     return found if observations.doubt is None else found * observations.doubt**2
+
+
+def hours_beyond(age_s: Floats, usual_s: float) -> Floats:
+    """(n,) hours by which observations are older than usual."""
+    return np.maximum(age_s - usual_s, 0.0) / 3600.0
 
 
 def unlikeness(distance: Floats, parameters: Parameters) -> Floats:

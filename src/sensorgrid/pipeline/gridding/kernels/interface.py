@@ -65,9 +65,9 @@ class Parameters:
     length: float
     """distance over which values are alike, in metres"""
     noise: float
-    """error of one fresh observation, one standard deviation"""
+    """error of one observation that is not older than usual, one standard deviation"""
     drift: float
-    """how far the truth wanders in an hour, one standard deviation: variance grows by drift² per hour of age"""
+    """how far the truth wanders in an hour, one standard deviation: variance grows by drift² per hour beyond `age_s`"""
     shape: Literal["exponential", "matern"] = "exponential"
     """family of the covariance"""
     sill: float = 1.0
@@ -90,6 +90,8 @@ class Parameters:
     """change of values per unit of the covariate (elevation: per metre)"""
     slope_spread: float = 0.0
     """and how much it varies from place to place; 0: the covariate is not used"""
+    age_s: float = 0.0
+    """usual age of an observation at the end of a tick: what that does is part of the noise"""
     tail: float = 1.0
     """how much farther than usual good readings may lie from what their neighbours say: thresholds grow by it"""
 
