@@ -16,6 +16,8 @@ from sensorgrid.pipeline.lake.tiles import Block, Identity, table_of
 from sensorgrid.pipeline.plan import PlanError, RecipeEntry, plan_from_json
 from sensorgrid.pipeline.planning import (
     TICKS,
+    TICKS_MAX,
+    _ticks_with_data,
     choose_kernel,
     first_plan,
     for_all_groups,
@@ -131,3 +133,60 @@ def test_what_the_lake_has_gathered_changes_coming_ticks_only(tmp_path) -> None:
     assert 0 < fitted.noise < 2
     names = TEMPERATURE.name
     assert max(fresh.halo(names, newest + 3).width_m) < max(plan.halo(names, newest).width_m)
+
+
+def test_ticks_are_sampled_where_there_are_data_and_more_of_them_if_few_speak() -> None:
+    ticks = np.array([5, 6, 7, 500, 501, 900])
+    sensors = np.array([30, 30, 1, 30, 28, 30])
+
+    assert _ticks_with_data(ticks, sensors) == [5, 6, 500, 501, 900]  # not the one with a single sensor
+    assert _ticks_with_data(ticks[:0], sensors[:0]) == []
+    assert len(_ticks_with_data(np.arange(1000), np.full(1000, 4000))) == TICKS
+    assert len(_ticks_with_data(np.arange(1000), np.full(1000, 30))) == 30
+    assert len(_ticks_with_data(np.arange(1000), np.full(1000, 2))) == TICKS_MAX
+
+
+def sampled(stations: int, ticks: int) -> pa.Table:
+    x, y = positions(stations)
+    rng = np.random.default_rng(5)
+    columns: dict[str, list[object]] = {
+        n: [] for n in ("sensor", "longitude", "latitude", "value", "tick", "time_us")
+    }
+    for tick in range(ticks):
+        value = 280 + 8 * np.sin(np.radians(2 * x)) + rng.normal(0, 0.5, stations)
+        columns["sensor"] += [f"S{n}" for n in range(stations)]
+        columns["longitude"] += x.tolist()
+        columns["latitude"] += y.tolist()
+        columns["value"] += value.tolist()
+        columns["tick"] += [tick] * stations
+        columns["time_us"] += [tick * 600_000_000 + 1] * stations
+    columns["attribute"] = ["air_temperature"] * (stations * ticks)
+    return pa.table(columns)
+
+
+def test_a_plan_says_what_its_parameters_rest_on_or_why_they_are_priors() -> None:
+    known = for_all_groups(GRID, *positions(50))
+    nothing = sampled(1, 1).slice(0, 0)
+
+    def why(settings: GriddingSettings, rows: pa.Table | None) -> str:
+        (note,) = first_plan(GRID, settings, 100, known, rows).notes()
+        return note
+
+    assert "parameters are priors: nothing has been measured yet" in why(GriddingSettings(), None)
+    assert "parameters are priors: calibrate = false" in why(
+        GriddingSettings(calibrate=False), sampled(50, 2)
+    )
+    assert "priors: no measurement in the ticks that were looked at" in why(GriddingSettings(), nothing)
+    assert "values as they are, fitted to 100 values of 50 stations in 2 ticks" in why(
+        GriddingSettings(), sampled(50, 2)
+    )
+    assert "inverse_distance: fewer than 12 stations" in why(GriddingSettings(), sampled(5, 20))
+
+
+def test_what_the_configuration_says_of_an_attribute_goes_before_the_data() -> None:
+    own = GriddingSettings.model_validate({"air_temperature": {"length": 12345.0, "spread": 3.0}})
+
+    plan = first_plan(GRID, own, 100, for_all_groups(GRID, *positions(50)), sampled(50, 2))
+
+    (parameters,) = plan.recipe(TEMPERATURE, 100).parameters
+    assert (parameters.length, parameters.spread) == (12345.0, 3.0)

@@ -85,6 +85,11 @@ def test_a_batch_begins_when_a_tick_falls_due(
         ),
         ("[timing]\nmax_age = 5", "timing.max_age: found 5 s, expected a tick or more"),
         ("[quality.attributes.air_temperature]\nflat = '1 fortnight'", "expected a duration"),
+        (
+            "[gridding.snow]\nmean = 1",
+            "gridding.snow: found no such attribute in the grid, expected one of air_temp",
+        ),
+        ("[gridding.air_temperature]\ntransform = 'cube'", "transform"),
     ],
 )
 def test_a_mistake_is_told_with_file_key_found_and_expected(tmp_path: Path, text: str, message: str) -> None:

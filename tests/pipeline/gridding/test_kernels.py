@@ -2,6 +2,7 @@
 
 import sys
 from dataclasses import replace
+from typing import Literal
 
 import numpy as np
 import pytest
@@ -15,6 +16,7 @@ from sensorgrid.pipeline.gridding.kernels.interface import Floats, Observations,
 from sensorgrid.pipeline.gridding.kernels.inverse_distance import InverseDistance
 from sensorgrid.pipeline.gridding.kernels.kriging import Kriging
 from sensorgrid.pipeline.gridding.kernels.neighbourhood import CHUNK, forget
+from sensorgrid.pipeline.gridding.kernels.transforms import backward, forward, published
 
 PARAMETERS = Parameters(mean=280.0, spread=8.0, length=2e5, noise=0.5, drift=1.0, shape="matern", sill=5.0)
 OURS = ("nearest", "inverse_distance", "kriging")
@@ -181,6 +183,23 @@ def test_a_suspect_observation_weighs_less() -> None:
     )
 
     assert abs(doubted - plain) < 0.1 * abs(believed - plain)
+
+
+@pytest.mark.parametrize("kind", ["log", "bounded"])
+def test_the_published_value_is_the_mean_of_what_readings_would_be_and_the_interval_that_of_the_estimate(
+    kind: Literal["log", "bounded"],
+) -> None:
+    highest = 1.0 if kind == "bounded" else None
+    p = Parameters(0, 1, 1, 0.1, 0, transform=kind, offset=0.2, lowest=0.0, highest=highest)
+    mu, error, reading = np.array([-1.0, 0.3, 1.2]), np.full(3, 0.4), np.full(3, 0.7)
+    drawn = mu + np.random.default_rng(0).normal(0, 1, (200_000, 1)) * reading
+
+    field = published(mu, error, reading, p)
+
+    np.testing.assert_allclose(field.values, backward(drawn, p).mean(axis=0), rtol=0.02)
+    np.testing.assert_allclose(field.lower, backward(mu - error, p))
+    np.testing.assert_allclose(field.reading_upper, backward(mu + reading, p))
+    np.testing.assert_allclose(forward(backward(mu, p), p)[1:], mu[1:])
 
 
 @pytest.mark.parametrize("name", OURS)

@@ -1,1 +1,1 @@
-"""From scattered measurements to complete grids with their errors: pure NumPy, no Spark."""
+"""From scattered measurements to complete grids with their errors: NumPy and compiled loops, no Spark."""
