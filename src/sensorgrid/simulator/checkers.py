@@ -20,7 +20,7 @@ from sensorgrid.overlay.forwarding import wanted_of
 from sensorgrid.overlay.invariants import broken
 from sensorgrid.overlay.mechanisms.liveness import Liveness
 from sensorgrid.overlay.mechanisms.neighbourhood import Neighbourhood
-from sensorgrid.overlay.messages import NO_ROOM, Clip
+from sensorgrid.overlay.messages import Clip, Why
 from sensorgrid.overlay.session import Session
 from sensorgrid.simulator.world import World
 
@@ -240,10 +240,11 @@ def unserved(world: World, client: PeerId, query: QueryId, faults_s: float, heal
     status = world.status(client, query)
     if status in ("admitted", "resumed", "refined", "not refined"):
         return
-    reason = world.replies[client, query][-1].reason if (client, query) in world.replies else ""
+    last = world.replies[client, query][-1] if (client, query) in world.replies else None
+    reason = "" if last is None else last.reason
     if status == "refused" and faults_s <= world.replied[client, query] < healed_s:
         return
-    if status not in ("refused", "suspended") or NO_ROOM not in reason:
+    if status not in ("refused", "suspended") or last is None or last.why is not Why.NO_ROOM:
         yield f"client {client}, query {query}: {status} ({reason})"
         return
     if status != "suspended":

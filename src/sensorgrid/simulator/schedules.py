@@ -19,12 +19,13 @@ from sensorgrid.model.grid import ORDER_5D, Grid
 from sensorgrid.model.ids import PeerId, QueryId
 from sensorgrid.model.query import Query
 from sensorgrid.overlay.broker import Broker
-from sensorgrid.overlay.events import Advised, Region
+from sensorgrid.overlay.events import Advised
 from sensorgrid.overlay.forwarding import wanted_of
 from sensorgrid.overlay.policies.interface import Policy
 from sensorgrid.overlay.policies.ours import Ours
 from sensorgrid.overlay.policies.paper import Paper
 from sensorgrid.overlay.policies.relays import NAMES, TREE, Relays
+from sensorgrid.overlay.roster import Region
 from sensorgrid.overlay.settings import SILENCES, Settings
 from sensorgrid.simulator import checkers
 from sensorgrid.simulator.world import World

@@ -13,6 +13,7 @@ from sensorgrid.model.ids import Instant, PeerId, is_broker
 from sensorgrid.overlay.boards import Boards
 from sensorgrid.overlay.departures import Departures
 from sensorgrid.overlay.events import PeerDown, Woke
+from sensorgrid.overlay.geography import points_of
 from sensorgrid.overlay.kernel import Kernel, Notebook
 from sensorgrid.overlay.mechanism import Mechanism
 from sensorgrid.overlay.outlets import Entry, Supply
@@ -144,7 +145,7 @@ class Relaying(Mechanism):
         return list(found.items())
 
     def _size(self, cell: int) -> int:
-        return self.kernel.grid.points_per_period >> (cell.bit_length() - 1)
+        return points_of(self.kernel.grid, cell)
 
     def _stayed(self, relay: PeerId, entries: list[Entry]) -> None:
         for entry in entries:

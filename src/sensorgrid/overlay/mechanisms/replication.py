@@ -14,6 +14,7 @@ from sensorgrid.overlay.boards import Boards
 from sensorgrid.overlay.departures import Departures
 from sensorgrid.overlay.events import Advised, PeerDown, Woke
 from sensorgrid.overlay.faces import Listener, Placement
+from sensorgrid.overlay.geography import points_of
 from sensorgrid.overlay.kernel import Kernel
 from sensorgrid.overlay.mechanism import Mechanism
 from sensorgrid.overlay.messages import Answer, Moving, Offer
@@ -216,7 +217,7 @@ class Replication(Mechanism):
                 total += points
         if proposal.passes or proposal.target in self.hearsay.carriers_of(proposal.attribute, proposal.cell):
             return chosen
-        size = self.kernel.grid.points_per_period >> (down - 1)
+        size = points_of(self.kernel.grid, proposal.cell)
         return chosen if len(chosen) >= 2 and (move.advised or proposal.ahead or total > size) else []
 
     def _decline(self, proposal: Proposal) -> None:
