@@ -221,7 +221,9 @@ class Roster:
     @cached_property
     def summary(self) -> Summary:
         """For those who may hold another one."""
-        return Summary(self.version, self.terms, _digest(self.members), _digest(self.regions))
+        # Without addresses: a broker may be reached in different ways from different sides.
+        members = [(member.id, member.place, member.capacity) for member in self.members]
+        return Summary(self.version, self.terms, _digest(members), _digest(self.regions))
 
     @cached_property
     def digest(self) -> str:

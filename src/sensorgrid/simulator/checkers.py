@@ -141,6 +141,26 @@ def rules(world: World) -> Iterator[str]:
         yield from (f"broker {peer}: {what}" for what in broken(broker.boards))
 
 
+def rosters(world: World) -> Iterator[str]:
+    """Everybody holds the newest roster, and owns what it says."""
+    newest = world.roster
+    for peer, broker in brokers_of(world).items():
+        held = broker.boards.roster.current
+        if held != newest:
+            found = None if held is None else held.version
+            yield f"broker {peer}: holds roster {found}, expected {newest and newest.version}"
+            continue
+        mine = set() if held is None else {(r.attribute, r.cell) for r in held.by_owner.get(peer, ())}
+        owned = {
+            (attribute, cell)
+            for attribute, by in broker.boards.outlets.supplies.items()
+            for cell, supply in by.items()
+            if supply.owned
+        }
+        if owned != mine:
+            yield f"broker {peer}: owns {sorted(owned)}, expected {sorted(mine)}"
+
+
 def circles(world: World) -> Iterator[str]:
     """No stream feeds itself, and every stream starts at its owner."""
     brokers = brokers_of(world)

@@ -197,11 +197,14 @@ class World:
             self.add_broker(PeerId(number), settings, policy)
         self.assign([Region(0, count + number, PeerId(number), 1) for number in range(count)])
 
-    def add_client(self, settings: Settings, entries: tuple[PeerId, ...], roams: bool = True) -> PeerId:
+    def add_client(
+        self, settings: Settings, entries: tuple[PeerId, ...], roams: bool = True, version: int = VERSION
+    ) -> PeerId:
         """A client that knows some brokers."""
         me = PeerId(BROKERS_MAX + self._clients)
         self._clients += 1
-        self.nodes[me] = Node(Session(me, self.grid, settings, entries, Random(f"{self.seed} {me}"), roams))
+        session = Session(me, self.grid, settings, entries, Random(f"{self.seed} {me}"), roams)
+        self.nodes[me] = Node(session, version)
         return me
 
     @property
