@@ -226,12 +226,17 @@ class Net:
             await until(lambda n=expected: len(self.acks) >= n, "acknowledgements")
             self.tick += 1
 
+    def _told(self, message: bytes) -> None:
+        told = wire.decode_told(message)
+        if isinstance(told, wire.Ack):
+            self.acks.append(told)
+
     async def _publisher(self, owner: PeerId) -> Peer:
         known = self._publishers.get(owner)
         if known is None or known.gone is not None:
             hello = wire.Hello(wire.VERSIONS, wire.PUBLISHER)
             _, known = await greet(self.network.addresses[owner].url, hello, timeout_s=PATIENCE_S)
-            known.serve(lambda message: self.acks.append(wire.decode_told(message)), lambda reason: None)
+            known.serve(self._told, lambda reason: None)
             self._publishers[owner] = known
         return known
 
