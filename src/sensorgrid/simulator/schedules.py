@@ -11,6 +11,7 @@ budget; and when everybody has left, nothing may be left behind.
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from random import Random
 
 import numpy as np
@@ -126,7 +127,7 @@ class Schedule:
             world.after(rng.uniform(4.0, HEALED_S), self._join)
         for _ in range(self.chance.choice((0, 1, 1, 2))):
             kind = self.chance.choice(ROSTER_FAULTS)
-            world.after(self.chance.uniform(8.0, HEALED_S - 6), lambda kind=kind: self._change_roster(kind))
+            world.after(self.chance.uniform(8.0, HEALED_S - 6), partial(self._change_roster, kind))
         world.after(HEALED_S, self._heal)
         self._run(END_S)
         self._look()
