@@ -16,7 +16,7 @@ class Answers:
 
     def grant(self, entry: Entry, path: Path | None) -> None:
         """An entry is fed, or its path has changed."""
-        epoch = 0 if entry.supply is None else entry.supply.epoch
+        epoch = 0 if entry.supply is None or path is None else entry.supply.epoch
         self._grants[entry.peer, entry.generation, entry.cell] = (path, epoch)
 
     def refuse(

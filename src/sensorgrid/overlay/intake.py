@@ -264,7 +264,8 @@ class Intake:
             if message.path is not None and not (message.path and all(map(is_broker, message.path))):
                 continue  # streams pass brokers only, and one at least
             source.path = message.path
-            source.epoch = message.epoch
+            if message.path is not None:
+                source.epoch = message.epoch
             if message.path is not None and self.host.me in message.path:
                 # Whoever finds itself in a path leaves at once, for the owner: two crossed redirects form a
                 # circle in which no block will ever show.

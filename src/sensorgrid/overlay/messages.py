@@ -180,7 +180,7 @@ class Grant(Message, frozen=True):
     path: Path | None
     """None: unknown at present"""
     epoch: Count = 0
-    """of the owner that the path begins with; 0: not known"""
+    """of the owner that the path begins with; 0: not known, as the path"""
     added = MappingProxyType({"epoch": 2})
 
 
