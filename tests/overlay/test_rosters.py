@@ -237,3 +237,14 @@ def test_a_receiver_says_which_revisions_it_has() -> None:
     want = me.last[1]
     assert isinstance(want, Want)
     assert sorted(want.held) == [(cell("000"), 5, -1), (cell("000"), 6, 1)]
+
+
+def test_the_parts_of_a_stream_come_from_the_owner_that_the_whole_came_from() -> None:
+    me = Receiver()
+    piece = me.fed_by(1, "00")
+    me.intake.granted(PeerId(1), Grant(1, (cell("00"),), (PeerId(0), PeerId(1)), 4))
+
+    me.redirect(1, 2, ("00", "000"))
+
+    assert piece not in me.pieces
+    assert [part.feed.epoch for part in me.pieces if part.feed is not None] == [4, 4]

@@ -479,7 +479,7 @@ class Intake:
         del known[source.generation, source.cell]
         for new in parts:
             mine = Source(source.peer, source.generation, new.cell, source.at)
-            mine.path = source.path
+            mine.path, mine.epoch = source.path, source.epoch
             if source is piece.feed:
                 new.feed = mine
             else:
