@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from sensorgrid.configuration.network import EPOCH, with_errors
+from sensorgrid.configuration.network import with_errors
 from sensorgrid.links.link import Link, Listener, listen
 from sensorgrid.links.wire import (
     VERSIONS,
@@ -19,8 +19,8 @@ from sensorgrid.links.wire import (
     Welcome,
     decode_greeting,
     decode_publish,
-    encode_ack,
     encode_greeting,
+    encode_told,
     fingerprint,
     grid_to,
 )
@@ -110,7 +110,7 @@ class _Talk:
         else:
             broker.taken.append(publish)
             broker.values[publish] = np.array(values)
-        asyncio.get_running_loop().call_later(broker.delay_s, self.link.send, encode_ack(ack))
+        asyncio.get_running_loop().call_later(broker.delay_s, self.link.send, encode_told(ack))
 
     def _greet(self, message: bytes) -> None:
         hello, network = decode_greeting(message), self.broker.network
@@ -140,7 +140,7 @@ class Network:
 
     def __init__(self, grid: Grid, brokers: int) -> None:
         self.grid = with_errors(grid)
-        self.epoch = EPOCH
+        self.epoch = 1
         self.owner: Callable[[int], int] = lambda cell: cell % brokers
         self._loop = asyncio.new_event_loop()
         self.brokers = [Broker(self, n) for n in range(brokers)]

@@ -20,13 +20,13 @@ from sensorgrid.model.query import Query
 from sensorgrid.overlay import messages
 from sensorgrid.overlay.broker import Broker
 from sensorgrid.overlay.events import (
-    Assigned,
     Cancelled,
     Connect,
     Deliver,
     Disconnect,
     Effect,
     Event,
+    Learned,
     PeerDown,
     PeerUp,
     Published,
@@ -34,7 +34,6 @@ from sensorgrid.overlay.events import (
     Recalled,
     Received,
     Refined,
-    Region,
     Reply,
     Send,
     Submitted,
@@ -43,9 +42,10 @@ from sensorgrid.overlay.events import (
 from sensorgrid.overlay.forwarding import wanted_of
 from sensorgrid.overlay.intake import Piece
 from sensorgrid.overlay.invariants import broken
-from sensorgrid.overlay.messages import Clip, Feed, Grant, Leave, Message, Offer, Refuse, Want
+from sensorgrid.overlay.messages import Clip, Feed, Grant, Leave, Message, Offer, Reason, Refuse, Want
 from sensorgrid.overlay.policies.interface import Never, Policy, Proposal, Reactive, View
 from sensorgrid.overlay.policies.relays import Relays
+from sensorgrid.overlay.roster import Member, Region, Roster, Terms
 from sensorgrid.overlay.session import Session
 from sensorgrid.overlay.settings import Settings
 from sensorgrid.simulator.checkers import truth_of
@@ -63,6 +63,7 @@ GRID = Grid(
 REGION = GRID.points_per_period >> 3
 """points per period of a region"""
 EVERYTHING = Clip((0, 16, 0, 16), (2, 2, 2))
+NO_ROOM = messages.NO_ROOM.text
 Kind = TypeVar("Kind")
 M = TypeVar("M", bound=Message)
 
@@ -222,7 +223,15 @@ class LoneBroker(Hands):
     def assign(self, owners: dict[str, int], epoch: int = 1, recall: bool = True) -> list[Effect]:
         """Who owns what; the lake is read at once, and is empty, unless a test does it."""
         regions = tuple(Region(0, cell(digits), PeerId(owner), epoch) for digits, owner in owners.items())
-        effects = self.feed(Assigned(regions, (), self.brokers))
+        known = dict.fromkeys((*self.brokers, *(PeerId(owner) for owner in owners.values())))
+        held = self.boards.roster.current
+        roster = Roster(
+            1 if held is None else held.version + 1,
+            Terms.of(GRID, self.kernel.settings),
+            tuple(Member(peer) for peer in known),
+            regions,
+        )
+        effects = self.feed(Learned(roster))
         if recall:
             for effect in [e for e in effects if isinstance(e, Recall)]:
                 effects = effects + self.feed(Recalled(effect.attribute, effect.cell, effect.epoch, ()))
@@ -347,7 +356,7 @@ class LoneClient(Hands):
             found += self.up(peer)
         named = tuple(PeerId(p) for p in elsewhere)
         for generation, cells in self._by_generation(peer).items():
-            found += self.say(peer, Refuse(generation, cells, reason, named))
+            found += self.say(peer, Refuse(generation, cells, reason, named, (), code_of(reason)))
         return found
 
     def tick(self, peer: int, *ticks: int) -> list[Effect]:
@@ -389,6 +398,12 @@ class LoneClient(Hands):
         if session.settings.alive_s is not None:  # else it takes long until unused connections are closed
             held |= {"connections": session.links.up, "lookups": session.lookups}
         return [where for where, what in held.items() if what]
+
+
+def code_of(text: str) -> str:
+    """Of a reason in words."""
+    said = [r for r in vars(messages).values() if isinstance(r, Reason) and r.text == text]
+    return said[0].why.value if said else "other"
 
 
 def delivered(effects: Iterable[Effect]) -> list[Deliver]:

@@ -21,6 +21,7 @@ from sensorgrid.model.query import Query
 from sensorgrid.overlay.codec import encode
 from sensorgrid.overlay.events import Cancelled, Deliver, Effect, Reply, Send, Spread, Submitted
 from sensorgrid.overlay.geography import box_of
+from sensorgrid.overlay.roster import Terms
 from sensorgrid.overlay.session import Session
 from sensorgrid.runtime.host import Host
 from servers import PATIENCE_S, free_port
@@ -49,7 +50,7 @@ def network(folder: Path, brokers: int = 4, grid: dict[str, Any] | None = None, 
 def patient(network: Network) -> Network:
     """The same with brokers and clients that wait long for each other: what is slow is not taken for broken."""
     slow = replace(network.settings, patience_s=PATIENCE_S, path_patience_s=PATIENCE_S, alive_s=PATIENCE_S)
-    return replace(network, settings=slow)
+    return replace(network, settings=slow, roster=replace(network.roster, terms=Terms.of(network.grid, slow)))
 
 
 def truth(grid: Grid, attribute: int, tick: int) -> np.ndarray:
@@ -63,14 +64,15 @@ class Client:
 
     def __init__(self, welcome: wire.Welcome, roams: bool = True) -> None:
         self.grid = wire.grid_from(welcome.grid)
-        others = tuple(PeerId(int(n)) for n in welcome.brokers if int(n) != welcome.id)
+        roster = wire.roster_of(welcome)
+        others = tuple(n for n in roster.by_id if n != welcome.id)
         entries = (PeerId(welcome.id), *(others if roams else ()))
-        settings = wire.settings_from(welcome.settings)
-        self.session = Session(PeerId(BROKERS_MAX), self.grid, settings, entries, Random(1), roams)
+        settings = roster.terms.settings()
+        self.session = Session(PeerId(BROKERS_MAX), self.grid, settings, entries, Random(1), roams, roster)
         self.driver = Driver(
             self.session,
-            hello=HELLO,
-            address_of=lambda peer: welcome.brokers.get(str(peer)),
+            hello=lambda: HELLO,
+            address_of=lambda peer: (self.session.roster or roster).url_of(peer),
             on_effect=self._effect,
         )
         self.ticks: dict[tuple[QueryId, int], dict[int, np.ndarray]] = {}
@@ -136,8 +138,12 @@ class Net:
         network: Network,
         taps: dict[PeerId, Tap] | None = None,
         truth: Callable[[Grid, int, int], np.ndarray] = truth,
+        **options: Any,
     ) -> None:
         self.network = network
+        self.options = options
+        """of all hosts"""
+        self.lives: dict[int, int] = {}
         self.taps = taps or {}
         self.truth = truth
         self.hosts: dict[PeerId, Host] = {}
@@ -169,8 +175,9 @@ class Net:
 
     async def start(self, number: int) -> Host:
         """One more broker."""
+        life = self.lives[number] = self.lives.get(number, -1) + 1
         host = self.hosts[PeerId(number)] = Host(
-            self.network, PeerId(number), tap=self.taps.get(PeerId(number))
+            self.network, PeerId(number), tap=self.taps.get(PeerId(number)), incarnation=life, **self.options
         )
         await host.start()
         return host
@@ -219,12 +226,17 @@ class Net:
             await until(lambda n=expected: len(self.acks) >= n, "acknowledgements")
             self.tick += 1
 
+    def _told(self, message: bytes) -> None:
+        told = wire.decode_told(message)
+        if isinstance(told, wire.Ack):
+            self.acks.append(told)
+
     async def _publisher(self, owner: PeerId) -> Peer:
         known = self._publishers.get(owner)
         if known is None or known.gone is not None:
             hello = wire.Hello(wire.VERSIONS, wire.PUBLISHER)
             _, known = await greet(self.network.addresses[owner].url, hello, timeout_s=PATIENCE_S)
-            known.serve(lambda message: self.acks.append(wire.decode_ack(message)), lambda reason: None)
+            known.serve(self._told, lambda reason: None)
             self._publishers[owner] = known
         return known
 

@@ -32,7 +32,7 @@ fields: dict[type[messages.Message], tuple[st.SearchStrategy[Any], ...]] = {
     messages.Want: (few, few, wants, clips, st.none() | ticks, st.none() | peers, st.booleans()),
     messages.Leave: (few, cells),
     messages.Grant: (few, cells, st.none() | paths),
-    messages.Refuse: (few, cells, st.sampled_from(["no", messages.NO_ROOM]), paths, cells),
+    messages.Refuse: (few, cells, st.sampled_from(["no", messages.NO_ROOM.text]), paths, cells),
     messages.Redirect: (few, st.lists(st.tuples(codes, codes), max_size=2).map(tuple), peers),
     Feed: (few, codes, ticks, few, st.none() | st.just(()), ticks),
     messages.Ask: (few, few, cells, st.booleans()),

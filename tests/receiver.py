@@ -8,7 +8,7 @@ from sensorgrid.model.block import Slab
 from sensorgrid.model.ids import PeerId
 from sensorgrid.overlay import messages
 from sensorgrid.overlay.intake import Intake, Piece
-from sensorgrid.overlay.messages import Clip, Feed, Grant, Leave, Refuse, Want
+from sensorgrid.overlay.messages import Clip, Feed, Grant, Leave, Reason, Refuse, Want
 
 
 class Receiver:
@@ -48,8 +48,8 @@ class Receiver:
     def moved(self, piece: Piece) -> None:
         self.moves.append(piece)
 
-    def lost(self, piece: Piece, reason: str) -> None:
-        self.gone.append((piece, reason))
+    def lost(self, piece: Piece, reason: Reason) -> None:
+        self.gone.append((piece, reason.text))
 
     def cut(self, piece: Piece, parts: list[int]) -> list[Piece] | None:
         if not self.cuts:

@@ -26,8 +26,8 @@ import numpy as np
 import pytest
 
 from net_thread import NetThread
-from sensorgrid.configuration.network import ERROR
 from sensorgrid.model.grid import Grid
+from sensorgrid.model.names import ERROR
 from sensorgrid.pipeline.sources.synthetic_weather import Weather
 from servers import free_port, mosquitto, needs_mosquitto, running, wait_for
 

@@ -7,9 +7,10 @@ from hands import GRID, cell, settings, values
 from sensorgrid.model.ids import PeerId, QueryId
 from sensorgrid.model.query import Query
 from sensorgrid.overlay.assembly import Plug
-from sensorgrid.overlay.events import Advised, Region
+from sensorgrid.overlay.events import Advised
 from sensorgrid.overlay.policies.interface import Never, Policy
 from sensorgrid.overlay.policies.relays import Relays
+from sensorgrid.overlay.roster import Region
 from sensorgrid.simulator.checkers import Deliveries, brokers_of, rules
 from sensorgrid.simulator.world import World
 

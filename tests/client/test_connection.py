@@ -294,7 +294,8 @@ def test_a_network_that_comes_back_with_another_grid_is_not_mistaken_for_the_old
             await some(stream, 1)
             await net.crash(0)
             other = network(tmp_path, 1, grid=GRID | {"tick": 2.0})
-            net.network = replace(other, addresses=net.network.addresses)
+            there = replace(other.roster, members=net.network.roster.members)
+            net.network = replace(other, roster=there, listens=net.network.listens)
             await net.start(0)
 
             with pytest.raises(sensorgrid.GridMismatch, match="connect again"):

@@ -15,11 +15,10 @@ from sensorgrid.client.fields import Field, Labels, with_errors
 from sensorgrid.client.regridding import Onto, widened
 from sensorgrid.client.resume import ResumeFile, ResumePoint
 from sensorgrid.client.times import moment_of
-from sensorgrid.configuration.network import ERROR as CARRIED
 from sensorgrid.configuration.network import with_errors as carried
 from sensorgrid.model.errors import QueryError
 from sensorgrid.model.grid import Grid
-from sensorgrid.model.names import ERROR, UNITS
+from sensorgrid.model.names import UNITS
 from sensorgrid.pipeline.ingest.attributes import KNOWN
 
 EARTH = carried(Grid(shape=(128, 64), tick=600, resolution_bits=(3, 3, 2), region_digits=2, value_bytes=8))
@@ -44,9 +43,8 @@ def wave(x: np.ndarray, y: np.ndarray) -> np.ndarray:
     return y + 10 * np.sin(np.deg2rad(x + 30))
 
 
-def test_units_are_those_of_the_pipeline_and_the_error_is_named_alike() -> None:
+def test_units_are_those_of_the_pipeline() -> None:
     assert {name: attribute.unit for name, attribute in KNOWN.items()} == UNITS
-    assert ERROR == CARRIED
 
 
 def test_a_field_says_what_where_and_when_it_is() -> None:

@@ -16,9 +16,10 @@ from sensorgrid.model.grid import Grid
 from sensorgrid.model.ids import PeerId, QueryId, is_broker
 from sensorgrid.model.query import Query
 from sensorgrid.overlay import messages
-from sensorgrid.overlay.events import Deliver, Effect, Region, Reply, Submitted
+from sensorgrid.overlay.events import Deliver, Effect, Reply, Submitted
 from sensorgrid.overlay.geography import box_of
 from sensorgrid.overlay.policies.interface import Never
+from sensorgrid.overlay.roster import Region
 from sensorgrid.simulator.checkers import truth_of
 from sensorgrid.simulator.world import World
 
@@ -409,7 +410,7 @@ def test_a_query_without_room_is_refused_with_the_reason_and_the_others_stay() -
     world.tick(2)
 
     assert second.status == "refused"
-    assert second.reason == messages.NO_ROOM
+    assert second.reason == messages.NO_ROOM.text
     world.check(first, 0)
     assert second not in world.sharing.demands
 

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from sensorgrid.configuration.network import EPOCH, with_errors
+from sensorgrid.configuration.network import with_errors
 from sensorgrid.demo import checks
 from sensorgrid.demo.checks import Outage
 from sensorgrid.demo.stage import audience
@@ -13,7 +13,7 @@ from sensorgrid.model.block import Slab
 from sensorgrid.model.grid import Grid
 from sensorgrid.model.ids import PeerId
 from sensorgrid.model.query import Query
-from sensorgrid.overlay.events import Region
+from sensorgrid.overlay.roster import Region
 
 GRID = with_errors(
     Grid(
@@ -25,7 +25,7 @@ GRID = with_errors(
 )
 QUERY = Query("air_temperature", bbox=(-90, -40, 100, 40), resolution=(1 / 2, 1 / 2, 1 / 2))
 FIRST, LAST = 100, 107
-OWNERS = checks.owners_of(GRID, [Region(0, 4 + n, PeerId(n), EPOCH) for n in range(4)])
+OWNERS = checks.owners_of(GRID, [Region(0, 4 + n, PeerId(n), 1) for n in range(4)])
 
 
 def field_at(tick: int, revision: int = 0) -> np.ndarray:

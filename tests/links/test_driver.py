@@ -62,12 +62,12 @@ class Server:
 
     def _greeted(self, peer: Peer) -> None:
         if peer.greeting.exception() is None and peer.link is not None:
-            peer.link.send(wire.encode_greeting(wire.Welcome(1, self.number, {}, {}, {})))
+            peer.link.send(wire.encode_greeting(wire.Welcome(wire.VERSIONS[-1], self.number, {})))
             peer.serve(self.heard.append, lambda reason: None)
 
 
 def driver_of(actor: Recorder, url: str | None) -> Driver:
-    return Driver(actor, hello=HELLO, address_of=lambda peer: url, on_effect=lambda effect: None)
+    return Driver(actor, hello=lambda: HELLO, address_of=lambda peer: url, on_effect=lambda effect: None)
 
 
 def test_small_messages_of_one_turn_travel_together_and_in_order() -> None:

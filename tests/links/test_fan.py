@@ -32,7 +32,7 @@ def block(seed: int = 1) -> Slab:
 
 
 def share(number: int, *peers: int, y: Progression = ROWS, x: Progression = COLUMNS) -> Share:
-    return Share(5, number, Wanted(y, x, 0, 1), tuple(PeerId(peer) for peer in peers))
+    return Share(5, number, Wanted(y, x, 0, 1), tuple(PeerId(peer) for peer in peers), 3)
 
 
 @st.composite
@@ -142,7 +142,7 @@ def test_every_receiver_gets_its_part_of_every_block_in_order_also_the_slow_one(
     async def story() -> None:
         actor = Teller()
         driver = Driver(
-            actor, hello=Hello((1,), "broker"), address_of=lambda peer: None, on_effect=lambda effect: None,
+            actor, hello=lambda: Hello((1,), "broker"), address_of=lambda peer: None, on_effect=lambda effect: None,
             waiting_bytes_max=1 << 30,
         )  # fmt: skip
         entered: list[Peer] = []

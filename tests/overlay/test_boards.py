@@ -14,7 +14,7 @@ import pytest
 
 import sensorgrid.overlay
 from sensorgrid.overlay import faces
-from sensorgrid.overlay.boards import Boards, Distances, Hearsay, Regions, Requests, Waiting
+from sensorgrid.overlay.boards import Boards, Distances, Hearsay, HeldRoster, Regions, Requests, Waiting
 from sensorgrid.overlay.intake import Intake, Piece, Source
 from sensorgrid.overlay.kernel import Links
 from sensorgrid.overlay.outlets import Entry, Outlets, Reservation, Supply
@@ -25,8 +25,8 @@ READERS = [p for p in MECHANISMS if p.stem != "streams"]
 READERS += [OVERLAY / "admission.py", OVERLAY / "departures.py"]
 READERS += sorted(p for p in (OVERLAY / "policies").glob("*.py") if p.stem != "__init__")
 BOARDS: dict[str, type] = {
-    "regions": Regions, "distances": Distances, "hearsay": Hearsay, "outlets": Outlets, "requests": Requests,
-    "intake": Intake,
+    "roster": HeldRoster, "regions": Regions, "distances": Distances, "hearsay": Hearsay, "outlets": Outlets,
+    "requests": Requests, "intake": Intake,
 }  # fmt: skip
 ON_BOARDS = {name for kind in (Entry, Supply, Piece, Source, Waiting, Reservation) for name in kind.__slots__}
 """names in what lies on boards and changes: streams' to write, all of it"""

@@ -4,10 +4,10 @@ from hypothesis import given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
-from hands import ANNA, BEN, CARL, DORA, REGION, LoneBroker, Once, cell, client, sent, ticks
+from hands import ANNA, BEN, CARL, DORA, NO_ROOM, REGION, LoneBroker, Once, cell, client, sent, ticks
 from sensorgrid.model.ids import PeerId
 from sensorgrid.overlay.events import Advised
-from sensorgrid.overlay.messages import NO_ROOM, Feed, Grant, Leave, Offer, Redirect, Refuse, Want
+from sensorgrid.overlay.messages import Feed, Grant, Leave, Offer, Redirect, Refuse, Want
 from sensorgrid.overlay.policies.interface import Proposal, Reactive, View
 
 

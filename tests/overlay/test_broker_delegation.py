@@ -2,11 +2,10 @@
 (rules 5 and 11).
 """
 
-from hands import ANNA, BEN, CARL, DORA, REGION, LoneBroker, Once, cell, sent, ticks
+from hands import ANNA, BEN, CARL, DORA, NO_ROOM, REGION, LoneBroker, Once, cell, sent, ticks
 from sensorgrid.model.ids import PeerId
 from sensorgrid.overlay.events import Advised
 from sensorgrid.overlay.messages import (
-    NO_ROOM,
     Answer,
     Feed,
     Grant,

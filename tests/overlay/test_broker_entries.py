@@ -21,7 +21,7 @@ def test_a_wanted_cell_is_granted_and_fed_from_its_tick_on() -> None:
     effects = broker.want(ANNA, "000", start=3)
     effects += broker.publish(5)
 
-    assert sent(effects, Grant) == [Grant(1, (cell("000"),), (PeerId(0),))]
+    assert sent(effects, Grant) == [Grant(1, (cell("000"),), (PeerId(0),), 1)]
     assert ticks(sent(effects, Feed, ANNA)) == [3, 4, 5]
     got = {(x, y): v for f in sent(effects, Feed)[2:] for x, y, v in points_of(f.slabs or ())}
     assert got == {(x, y): float(values(cell("000"), 5)[y, x]) for x in range(4) for y in range(8)}
@@ -37,7 +37,7 @@ def test_a_known_entry_again_is_a_no_op_that_only_repeats_the_grant() -> None:
     effects = broker.want(ANNA, "000")
 
     assert effects[0:] == [e for e in effects if sent([e], Grant)]
-    assert sent(effects, Grant) == [Grant(1, (cell("000"),), (PeerId(0),))]
+    assert sent(effects, Grant) == [Grant(1, (cell("000"),), (PeerId(0),), 1)]
     assert broker.boards.outlets.used == used == 64
     assert ticks(sent(broker.log, Feed)) == [0]
 

@@ -17,6 +17,7 @@ from hands import (
     CARL,
     EVERYTHING,
     GRID,
+    NO_ROOM,
     ONE,
     LoneBroker,
     LoneClient,
@@ -32,7 +33,6 @@ from sensorgrid.overlay.events import Batch, Effect, Woke
 from sensorgrid.overlay.mechanisms.replication import Replication
 from sensorgrid.overlay.mechanisms.trees import Trees
 from sensorgrid.overlay.messages import (
-    NO_ROOM,
     Clip,
     Feed,
     Find,

@@ -8,9 +8,10 @@ from typing import Any
 from distances import Surveyor
 from hands import ANNA, BEN, REGION, LoneBroker, cell, points, sent
 from sensorgrid.model.ids import PeerId
+from sensorgrid.overlay.declined import DECLINED_S
 from sensorgrid.overlay.departures import Departures
 from sensorgrid.overlay.events import Effect, Woke
-from sensorgrid.overlay.mechanisms.relaying import DECLINED_S, Relaying
+from sensorgrid.overlay.mechanisms.relaying import Relaying
 from sensorgrid.overlay.mechanisms.streams import Streams
 from sensorgrid.overlay.messages import Feed, Grant, Leave, Redirect, Want
 from sensorgrid.overlay.outlets import Entry
@@ -316,7 +317,7 @@ def test_if_the_relay_goes_down_its_receivers_stay_and_go_on() -> None:
 
     (relaying,) = [m for m in broker.actor.mechanisms if isinstance(m, Relaying)]
     assert broker.boards.outlets.leaving == 0
-    assert {key[2:] for key in relaying._declined} == {(1, 3), (2, 3)}
+    assert {(subject[2], relay) for subject, relay in relaying._declined} == {(1, 3), (2, 3)}
     assert len(sent(broker.log, Feed, 1)) == len(sent(broker.log, Feed, 2)) == 1
 
 
@@ -331,7 +332,7 @@ def test_only_who_stayed_has_declined() -> None:
     broker.wait(5)
 
     (relaying,) = [m for m in broker.actor.mechanisms if isinstance(m, Relaying)]
-    assert list(relaying._declined) == [(0, cell(WHOLE), 2, 3)]
+    assert list(relaying._declined) == [((0, cell(WHOLE), 2), 3)]
 
 
 def test_who_has_left_is_forgotten() -> None:
@@ -346,7 +347,7 @@ def test_who_has_left_is_forgotten() -> None:
     broker.wait(10)
 
     (relaying,) = [m for m in broker.actor.mechanisms if isinstance(m, Relaying)]
-    assert relaying._declined == {}
+    assert not relaying._declined
     assert broker.boards.outlets.leaving == 0
 
 

@@ -4,12 +4,12 @@ from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from hands import cell
+from hands import NO_ROOM, cell
 from receiver import Receiver
 from sensorgrid.index.codes import contains
 from sensorgrid.model.ids import PeerId
 from sensorgrid.overlay.intake import Piece
-from sensorgrid.overlay.messages import NO_ROOM, Feed, Grant, Redirect, Refuse, Want
+from sensorgrid.overlay.messages import Feed, Grant, Redirect, Refuse, Want
 
 
 class Adversary(RuleBasedStateMachine):

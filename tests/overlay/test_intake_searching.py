@@ -1,10 +1,10 @@
 """A receiver alone that has lost its provider, or its interest (rules 9 and 10)."""
 
-from hands import cell
+from hands import NO_ROOM, cell
 from receiver import Receiver
 from sensorgrid.model.ids import PeerId
 from sensorgrid.overlay.intake import SEARCHES_MAX
-from sensorgrid.overlay.messages import NO_ROOM, Leave, Refuse, Want
+from sensorgrid.overlay.messages import Leave, Refuse, Want
 
 # -- rule 9: nothing stays
 
@@ -22,7 +22,7 @@ def test_what_is_dropped_leaves_nothing() -> None:
     assert (piece.feed, piece.trial, piece.due, piece.tried, piece.hints, piece.why) == (None,) * 3 + (
         (),
         (),
-        "",
+        None,
     )
     assert me.intake.next_wakeup() is None
 
@@ -48,7 +48,7 @@ def test_being_fed_again_forgets_all_that_was_tried() -> None:
 
     me.grant(2, (0, 2))
 
-    assert (piece.tried, piece.hints, piece.why, piece.due) == ((), (), "", None)
+    assert (piece.tried, piece.hints, piece.why, piece.due) == ((), (), None, None)
 
 
 # -- rule 10: nobody wanders

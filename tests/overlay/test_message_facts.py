@@ -10,6 +10,7 @@ FACTS = {
     "Ask": (ANYONE, False),
     "Feed": (ANYONE, False),
     "Find": (BROKERS, True),
+    "Holds": (ANYONE, False),
     "Found": (BROKERS, True),
     "Grant": (ANYONE, False),
     "Joined": (BROKERS, True),
@@ -24,6 +25,7 @@ FACTS = {
     "Refuse": (ANYONE, False),
     "Shifted": (BROKERS, True),
     "Steer": (BROKERS, True),
+    "Told": (BROKERS, True),
     "Want": (ANYONE, True),
 }
 

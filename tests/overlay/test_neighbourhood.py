@@ -5,10 +5,11 @@ import pytest
 from distances import Surveyor, pinged
 from hands import ANNA, LoneBroker, dialled, sent
 from sensorgrid.model.ids import PeerId
-from sensorgrid.overlay.events import Assigned, Routed
+from sensorgrid.overlay.events import Learned, Routed
 from sensorgrid.overlay.mechanisms.neighbourhood import FIRST_MAX, KNOWN_MAX, TURNS, Neighbourhood
 from sensorgrid.overlay.messages import Ping, Pong, Shifted
 from sensorgrid.overlay.policies.relays import Relays
+from sensorgrid.overlay.roster import Member
 
 PERIOD = 30.0
 FAR = {1: 0.010, 2: 0.020, 3: 0.030}
@@ -69,10 +70,11 @@ def test_the_time_to_open_a_connection_is_no_distance() -> None:
     assert broker.boards.distances.delays[1].delay_s == pytest.approx(0.05)
 
 
-def test_a_later_assignment_measures_only_who_is_new() -> None:
+def test_a_later_roster_measures_only_who_is_new() -> None:
     broker = surveyor()
 
-    effects = broker.feed(Assigned((), (), tuple(PeerId(p) for p in (1, 2, 3, 8))))
+    held = broker.boards.roster.current
+    effects = broker.feed(Learned(held.next(members=tuple(Member(PeerId(p)) for p in (1, 2, 3, 8)))))
 
     assert pinged(effects) == [8]
 

@@ -15,16 +15,15 @@ from sensorgrid.overlay.boards import Boards
 from sensorgrid.overlay.broker import Broker
 from sensorgrid.overlay.codec import CodecError, decode, encode
 from sensorgrid.overlay.events import (
-    Assigned,
     Broken,
     Cancelled,
     Connect,
     Effect,
+    Learned,
     PeerUp,
     Published,
     Recalled,
     Received,
-    Region,
     Send,
     TickComplete,
     TickRevised,
@@ -34,6 +33,7 @@ from sensorgrid.overlay.kernel import Kernel
 from sensorgrid.overlay.mechanism import Mechanism
 from sensorgrid.overlay.messages import BROKERS, Code, Message
 from sensorgrid.overlay.policies.interface import Never
+from sensorgrid.overlay.roster import Member, Region, Roster, Terms
 from sensorgrid.simulator.checkers import brokers_of
 from worlds import SmallWorld
 
@@ -128,7 +128,8 @@ def alone(others: bool = True) -> Broker:
     broker = Broker(PeerId(0), GRID, settings(), Never(), Random(1), others=plugs)
     broker.handle(PeerUp(ANNA), 0.0)
     owners = (Region(0, cell("000"), PeerId(0), 1), Region(0, cell("001"), PeerId(9), 1))
-    broker.handle(Assigned(owners), 0.0)
+    members = (Member(PeerId(0)), Member(PeerId(9)))
+    broker.handle(Learned(Roster(1, Terms.of(GRID, settings()), members, owners)), 0.0)
     broker.handle(Recalled(0, cell("000"), 1, ()), 0.0)
     return broker
 

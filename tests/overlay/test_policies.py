@@ -10,13 +10,13 @@ import pytest
 
 from sensorgrid.index.codes import contains
 from sensorgrid.model.ids import PeerId
-from sensorgrid.overlay.events import Region
 from sensorgrid.overlay.geography import box_of, middle_of, view_of
 from sensorgrid.overlay.loads import Load, Sums
 from sensorgrid.overlay.policies.anticipate import Anticipate
 from sensorgrid.overlay.policies.interface import Holding, Never, Proposal, View
 from sensorgrid.overlay.policies.ours import Ours, dense_cells
 from sensorgrid.overlay.policies.paper import Literal, Paper
+from sensorgrid.overlay.roster import Region
 from sensorgrid.simulator.workloads import paper_grid
 
 GRID = paper_grid(4)
@@ -47,7 +47,7 @@ def view(
     **more: Any,
 ) -> View:
     """What broker `me` sees; `relayed` cells come to it along paths."""
-    known = view_of(PeerId(me), REGIONS, GRID).regions
+    known = view_of(PeerId(me), REGIONS, GRID)
     neighbours = tuple(sorted(r.owner for r in known if r.owner != me))
     holdings = {16 + me: Holding((PeerId(me),), 0, owned=True)}
     for digits, path in (relayed or {}).items():

@@ -1,6 +1,7 @@
 """A client alone, its brokers played by hand: from a question to an admitted query, or a refused one."""
 
 from hands import (
+    NO_ROOM,
     ONE,
     OWNERS,
     TWO,
@@ -17,7 +18,7 @@ from hands import (
 from sensorgrid.index.codes import beside
 from sensorgrid.model.ids import PeerId
 from sensorgrid.model.query import Query
-from sensorgrid.overlay.messages import NO_ROOM, Ask, Leave, Located, Redirect, Refuse, Want
+from sensorgrid.overlay.messages import Ask, Leave, Located, Redirect, Refuse, Want
 
 # -- from question to admission
 

@@ -5,6 +5,7 @@ from itertools import pairwise
 import pytest
 
 from hands import (
+    NO_ROOM,
     ONE,
     OWNERS,
     TWO,
@@ -19,7 +20,7 @@ from hands import (
 )
 from sensorgrid.model.ids import PeerId
 from sensorgrid.overlay.events import Batch
-from sensorgrid.overlay.messages import NO_ROOM, Alive, Ask, Feed, Leave, Located, Want
+from sensorgrid.overlay.messages import Alive, Ask, Feed, Leave, Located, Want
 
 # -- suspended and resumed
 

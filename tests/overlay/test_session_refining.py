@@ -5,6 +5,7 @@ from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
 from hands import (
+    NO_ROOM,
     ONE,
     OWNERS,
     TWO,
@@ -19,7 +20,7 @@ from hands import (
 from sensorgrid.index.codes import contains
 from sensorgrid.model.ids import PeerId
 from sensorgrid.model.query import Query
-from sensorgrid.overlay.messages import NO_ROOM, Leave, Want
+from sensorgrid.overlay.messages import Leave, Want
 
 
 def test_refining_starts_only_the_missing_cells() -> None:

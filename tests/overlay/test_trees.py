@@ -7,8 +7,9 @@ import pytest
 from distances import Surveyor
 from hands import ANNA, LoneBroker, cell, sent
 from sensorgrid.model.ids import PeerId
+from sensorgrid.overlay.declined import DECLINED_S
 from sensorgrid.overlay.events import Effect, Routed
-from sensorgrid.overlay.mechanisms.trees import DECLINED_S, PERIODS, Trees
+from sensorgrid.overlay.mechanisms.trees import PERIODS, Trees
 from sensorgrid.overlay.messages import Find, Found, Grant, Joined, Leave, Redirect, Shifted, Steer, Want
 from sensorgrid.overlay.policies.relays import Relays
 

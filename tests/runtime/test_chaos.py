@@ -20,10 +20,11 @@ import numpy.typing as npt
 import pytest
 
 from chaos_client import QUERIES
-from sensorgrid.configuration.network import ERROR, read_network
+from sensorgrid.configuration.network import read_network
 from sensorgrid.demo.checks import fields_of
 from sensorgrid.demo.stage import Stage, write_configuration
 from sensorgrid.model.grid import Grid
+from sensorgrid.model.names import ERROR
 from sensorgrid.model.query import Query
 from sensorgrid.model.resolution import count_points
 from sensorgrid.pipeline.lake.folder import Lake

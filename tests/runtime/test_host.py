@@ -115,20 +115,20 @@ def test_a_block_that_cannot_be_kept_while_the_lake_is_read_is_not_acknowledged(
             supply = host.broker.boards.outlets.supplies[region.attribute][region.cell]
             await until(lambda: supply.path is not None, "the lake to be read")
             answers: list[int] = []
-            send = lambda message: answers.append(wire.decode_ack(message).tick)  # noqa: E731
+            send = lambda message: answers.append(wire.decode_told(message).tick)  # noqa: E731
             link = SimpleNamespace(send=send, waiting=0)
             peer: Any = SimpleNamespace(link=link)
 
             def publish(tick: int) -> None:
-                shape = host._shapes[region.attribute, region.cell]
+                shape = host._shape(region.cell)
                 block = wire.Publish(region.attribute, region.cell, tick, 0, region.epoch, shape)
                 host._publish(peer, wire.encode_publish(block, np.zeros(shape, np.float32)))
 
-            path, supply.path = supply.path, None
+            supply.reading = True
             for tick in range(3):
                 publish(tick)
             kept = [event.tick for event in supply.early]
-            supply.path = path
+            supply.reading = False
             publish(2)
 
             assert (kept, answers) == ([0, 1], [0, 1, 2])
@@ -218,7 +218,7 @@ def test_a_publisher_hears_of_what_cannot_be_taken(tmp_path: Path) -> None:
             other = next(r for r in net.network.regions if r.owner == 1)
             welcome, peer = await greet(net.url(0), wire.Hello(wire.VERSIONS, wire.PUBLISHER))
             answers: list[wire.Ack] = []
-            peer.serve(lambda m: answers.append(wire.decode_ack(m)), lambda reason: None)
+            peer.serve(lambda m: answers.append(wire.decode_told(m)), lambda reason: None)
             assert peer.link is not None
             for region, shape in ((mine, (1, 1)), (other, (16, 32))):
                 block = wire.Publish(region.attribute, region.cell, 0, 0, 1, shape)
@@ -226,8 +226,9 @@ def test_a_publisher_hears_of_what_cannot_be_taken(tmp_path: Path) -> None:
             await until(lambda: len(answers) == 2, "two answers")
 
             assert "found (1, 1) values, expected (16, 32)" in answers[0].error
-            assert "found broker 0, expected its owner" in answers[1].error
-            assert len(welcome.regions) == len(net.network.regions)
+            assert "found broker 0 and epoch 1, expected broker 1 and epoch 1" in answers[1].error
+            assert [answer.code for answer in answers] == [wire.Refusal.WRONG, wire.Refusal.STALE]
+            assert wire.roster_of(welcome) == net.network.roster
 
     run(story)
 

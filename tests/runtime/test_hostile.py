@@ -62,7 +62,7 @@ def test_ticks_and_revisions_that_cannot_be_are_refused(tmp_path: Path, tick: in
             client.pose(WORLD)
             _, peer = await greet(net.url(0), wire.Hello(wire.VERSIONS, wire.PUBLISHER))
             answers: list[wire.Ack] = []
-            peer.serve(lambda m: answers.append(wire.decode_ack(m)), lambda reason: None)
+            peer.serve(lambda m: answers.append(wire.decode_told(m)), lambda reason: None)
             assert peer.link is not None
             block = wire.Publish(0, 4, tick, revision, 1, (16, 32))
             peer.link.send(wire.encode_publish(block, np.zeros((16, 32), np.float32)))

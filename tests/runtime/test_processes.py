@@ -191,6 +191,50 @@ def test_a_partition_between_two_brokers_loses_nothing(tmp_path: Path, roams: bo
         run_in_real_time(lambda: story(net, wires))
 
 
+def test_processes_hand_over_a_region_when_one_reads_its_file_again(tmp_path: Path) -> None:
+    async def story(net: Processes) -> None:
+        async with net:
+            for at, roams in ((0, True), (1, False)):
+                (await net.client(at, roams)).pose(WORLD)
+            await tick(net, tmp_path)
+            for client in net.clients:
+                await until(lambda c=client: c.has(WORLD, 0), "the first tick")
+            for version in (2, 3):
+                await reread(net, version)
+                for _ in range(2):
+                    await tick(net, tmp_path)
+                    for client in net.clients:
+                        await until(lambda c=client: c.has(WORLD, net.tick - 1), "each tick before the next")
+
+            for client in net.clients:
+                assert [reply.status for reply in client.replies] == ["admitted"]
+                assert (client.doubled, client.gaps) == (0, [])
+                assert all(client.is_true(t) for t in range(net.tick))
+
+    async def reread(net: Processes, version: int) -> None:
+        """Version 2 makes broker 3 the heir of broker 0's region, version 3 makes it the owner."""
+        config = net.configs[0]
+        text = config.read_text()
+        if version == 2:
+            text = text.replace("[network]\n", "[network]\nversion = 2\n")
+            tables = text.split("[[network.brokers]]\n")
+            shares = ['["00"]', '["01"]', '["10"]', '["11"]\ninherits = ["00"]']
+            tables[1:] = [t + f"regions = {s}\n" for t, s in zip(tables[1:], shares, strict=True)]
+            text = "[[network.brokers]]\n".join(tables)
+        else:
+            text = text.replace("version = 2", "version = 3").replace('regions = ["00"]', "regions = []")
+            text = text.replace('regions = ["11"]\ninherits = ["00"]', 'regions = ["00", "11"]')
+        config.write_text(text)
+        net.processes[2].send_signal(signal.SIGHUP)
+        net.network = read_network(config)
+        for number in range(4):
+            log = tmp_path / f"broker-{number}.log"
+            await until(lambda p=log: f"roster version={version}" in p.read_text(), "all to know the roster")
+
+    with brokers(tmp_path) as (net, _):
+        run_in_real_time(lambda: story(net))
+
+
 def test_a_broker_that_is_told_to_stop_ends_cleanly_and_soon(tmp_path: Path) -> None:
     with brokers(tmp_path, 1) as (net, _):
         process = net.processes[0]

@@ -6,7 +6,7 @@
 import pytest
 
 from faults import ALL, WATCHED, WATCHED_ALL, chunks, failures, parameters, play_all
-from sensorgrid.simulator.schedules import FAULTS, Outcome
+from sensorgrid.simulator.schedules import FAULTS, ROSTER_FAULTS, Outcome
 
 played: list[Outcome] = []
 
@@ -44,7 +44,7 @@ def test_half_of_the_faults_strike_while_two_levels_of_delegation_are_live() -> 
         pytest.skip("too few schedules were played here to tell")
 
     assert sum(level >= 2 for level in levels) >= len(levels) / 2
-    assert {fault for outcome in played for fault in outcome.faults} == set(FAULTS)
+    assert {fault for outcome in played for fault in outcome.faults} == {*FAULTS, *ROSTER_FAULTS}
     assert sum(outcome.circles for outcome in played) > 0
     assert sum(outcome.served for outcome in played) > 3 * len(played)
     assert sum(outcome.suspended for outcome in played) > 0

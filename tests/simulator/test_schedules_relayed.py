@@ -3,7 +3,7 @@
 import pytest
 
 from faults import failures, parameters, play_all
-from sensorgrid.simulator.schedules import RELAY_FAULTS, Outcome
+from sensorgrid.simulator.schedules import RELAY_FAULTS, ROSTER_FAULTS, Outcome
 
 QUICK, ALL = 40, 60
 WATCHED, WATCHED_ALL = 1, 4
@@ -32,7 +32,7 @@ def test_faults_of_all_kinds_strike_while_streams_are_relayed() -> None:
         pytest.skip("the schedules were not played here")
     levels = [level for outcome in played for level in outcome.levels]
 
-    assert {fault for outcome in played for fault in outcome.faults} == set(RELAY_FAULTS)
+    assert {fault for outcome in played for fault in outcome.faults} == {*RELAY_FAULTS, *ROSTER_FAULTS}
     assert sum(level >= 2 for level in levels) >= len(levels) / 2
     assert sum(outcome.circles for outcome in played) > 0
     assert sum(outcome.served for outcome in played) > 5 * len(played)

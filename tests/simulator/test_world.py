@@ -24,12 +24,12 @@ from sensorgrid.overlay.events import (
     PeerDown,
     PeerUp,
     Received,
-    Region,
     Send,
     Woke,
 )
 from sensorgrid.overlay.geography import view_of
 from sensorgrid.overlay.messages import Answer, Feed
+from sensorgrid.overlay.roster import Region
 from sensorgrid.simulator.checkers import brokers_of, circles, conservation, leftovers, levels
 from sensorgrid.simulator.flows import flows
 from sensorgrid.simulator.world import Node, World, WorldError
@@ -540,5 +540,5 @@ def test_a_broker_without_a_region_of_an_attribute_still_finds_its_owners() -> N
     regions += [Region(1, cell, PeerId(2 + cell % 2), 1) for cell in range(4, 8)]
 
     for me in range(5):
-        shown = view_of(PeerId(me), regions, grid).regions
+        shown = view_of(PeerId(me), regions, grid)
         assert {r.attribute for r in shown} == {0, 1}

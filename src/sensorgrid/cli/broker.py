@@ -22,6 +22,8 @@ def broker(
 ) -> None:
     """Run one broker until it is told to stop (Ctrl-C or SIGTERM): receivers are sent elsewhere first.
 
+    SIGHUP reads the file again: if its network.version is larger, all brokers, clients and publishers follow.
+
     Example: sensorgrid broker grid.toml --id 3
     """
     from sensorgrid.configuration.base import SettingsError
@@ -38,20 +40,28 @@ def broker(
         run: Any = uvloop.run
     except ImportError:
         run = asyncio.run
-    code = run(_serve(network, PeerId(number), quiet))
+    code = run(_serve(network, PeerId(number), quiet, config))
     if code:
         raise typer.Exit(code)
 
 
-async def _serve(network: Any, number: Any, quiet: bool) -> int:
+async def _serve(network: Any, number: Any, quiet: bool, config: Path) -> int:
+    from sensorgrid.configuration.network import read_network
+    from sensorgrid.model.errors import SensorGridError
     from sensorgrid.runtime.host import Host
 
     def log(event: str, **fields: Any) -> None:
-        if quiet and event not in ("refused", "lake not read", "failed"):
+        if quiet and event not in ("refused", "lake not read", "roster not taken", "failed"):
             return
         now = datetime.now(UTC).isoformat(timespec="milliseconds")
         said = " ".join(f"{name}={_shown(value)}" for name, value in fields.items())
         print(f"{now} {event} {said}".rstrip(), file=sys.stderr, flush=True)
+
+    def again() -> None:
+        try:
+            host.learn(read_network(config).roster)
+        except SensorGridError as error:
+            log("roster not taken", reason=str(error))
 
     host = Host(network, number, software=f"sensorgrid {__version__}", log=log)
     stop = asyncio.Event()
@@ -59,6 +69,7 @@ async def _serve(network: Any, number: Any, quiet: bool) -> int:
     for which in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(which, stop.set)
     await host.start()
+    loop.add_signal_handler(signal.SIGHUP, again)
     told: asyncio.Future[Any] = asyncio.ensure_future(stop.wait())
     both: set[asyncio.Future[Any]] = {told, host.driver.failed}
     await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)

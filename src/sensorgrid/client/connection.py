@@ -17,6 +17,7 @@ from random import Random
 from types import TracebackType
 from typing import Any, Self
 
+import msgspec
 import numpy as np
 
 from sensorgrid import __version__
@@ -40,6 +41,7 @@ from sensorgrid.model.ids import BROKERS_MAX, PeerId
 from sensorgrid.model.names import ERROR
 from sensorgrid.model.query import Query
 from sensorgrid.overlay.events import Effect
+from sensorgrid.overlay.roster import Roster, Summary
 from sensorgrid.overlay.session import Session
 
 URL = "ws://localhost:7400"
@@ -132,20 +134,20 @@ class AsyncClient:
         plain = tuple(name for name in self.carried.attributes if not name.endswith(ERROR))
         self.grid: Grid = replace(self.carried, attributes=plain or self.carried.attributes)
         """what the network carries"""
-        self.brokers = {PeerId(int(number)): address for number, address in welcome.brokers.items()}
-        """where they are, by number"""
-        known = wire.settings_from(welcome.settings)
+        roster = wire.roster_of(welcome)
+        known = roster.terms.settings()
         cells_max = min(known.cells_max, CELLS_ROAMING_MAX) if roams else known.cells_max
         self.settings = replace(known, cells_max=cells_max)
         first = PeerId(welcome.id)
-        self.brokers[first] = url  # as it can be reached from here
+        self._first = first
         self.session = Session(
             PeerId(BROKERS_MAX),
             self.carried,
             self.settings,
-            (first, *(number for number in self.brokers if number != first)),
+            (first, *(number for number in roster.by_id if number != first)),
             Random(),
             roams,
+            roster,
         )
         self.sharing = Sharing(self.carried, self.settings.depth, self.settings.cells_max)
         self._streams: dict[Demand, AsyncStream] = {}
@@ -157,17 +159,34 @@ class AsyncClient:
         self._loop = asyncio.get_running_loop()
         self.driver = Driver(
             self.session,
-            hello=wire.Hello(
-                hello.versions, hello.role, grid=wire.fingerprint(self.carried), compress=hello.compress,
-                software=hello.software,
-            ),
-            address_of=self.brokers.get,
+            hello=lambda: msgspec.structs.replace(hello, grid=self.roster.terms.grid, roster=self._summary()),
+            address_of=self._address_of,
             on_effect=self._effect,
             tls=tls,
-        )  # fmt: skip
+        )
         self.driver.on_unreachable = self._unreachable
         self.driver.failed.add_done_callback(self._failed)
         self.driver.adopt(first, peer)
+
+    # -- the network
+
+    @property
+    def roster(self) -> Roster:
+        """Who is there and who owns what, as brokers told it last."""
+        assert self.session.roster is not None
+        return self.session.roster
+
+    @property
+    def brokers(self) -> dict[PeerId, str]:
+        """Where the brokers are, by number; the first as it was reached from here."""
+        return {m.id: self._address_of(m.id) or "" for m in self.roster.members} | {self._first: self.url}
+
+    def _address_of(self, broker: PeerId) -> str | None:
+        return self.url if broker == self._first else self.roster.url_of(broker)
+
+    def _summary(self) -> Summary:
+        """The terms that we hold, for brokers to compare; who owns what is theirs to agree on."""
+        return Summary(0, self.roster.terms, "", "")
 
     # -- what users do
 
@@ -458,9 +477,11 @@ class AsyncClient:
         self.sharing.woke(self._loop.time())
         self._pump()
 
-    def _unreachable(self, peer: PeerId, reason: str) -> None:
-        if reason.startswith("grid:"):  # a broker that was restarted with another grid
-            self._give_up(GridMismatch(f"broker {peer} at {self.brokers.get(peer)}: {reason}; connect again"))
+    def _unreachable(self, peer: PeerId, error: SensorGridError | OSError) -> None:
+        # A broker that was restarted with another grid, or with other settings of streams.
+        changed = (wire.Code.GRID, wire.Code.SETTINGS)
+        if isinstance(error, wire.RefusedError) and error.code in changed:
+            self._give_up(GridMismatch(f"broker {peer} at {self.brokers.get(peer)}: {error}; connect again"))
 
     def _failed(self, future: asyncio.Future[None]) -> None:
         if not future.cancelled() and (error := future.exception()) is not None:

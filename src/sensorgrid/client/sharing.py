@@ -32,7 +32,7 @@ from sensorgrid.model.grid import Grid
 from sensorgrid.model.ids import Instant, QueryId
 from sensorgrid.model.query import Query
 from sensorgrid.overlay.events import Cancelled, Deliver, Effect, Event, Reply, Submitted
-from sensorgrid.overlay.messages import NO_ROOM
+from sensorgrid.overlay.messages import Why
 
 CELLS_MAX = 256
 """of a rest"""
@@ -236,22 +236,22 @@ class Sharing:
             case "finished":
                 self._drop(channel)
             case "refused":
-                self._refused(channel, reply.reason)
+                self._refused(channel, reply)
                 return
             case _:
                 return
         for demand in list(channel.takers):
             self._settle(demand)
 
-    def _refused(self, channel: Channel, reason: str) -> None:
+    def _refused(self, channel: Channel, reply: Reply) -> None:
         owner = channel.owner
         others = [demand for demand in channel.takers if demand is not owner]
         self._drop(channel)
         # Lack of bandwidth is an answer; that nobody answers may change in a moment, as a broker starts again.
-        if owner.ran or (reason != NO_ROOM and owner.attempts < NEW_ATTEMPTS):
-            self._interrupt(owner, reason)
+        if owner.ran or (reply.why is not Why.NO_ROOM and owner.attempts < NEW_ATTEMPTS):
+            self._interrupt(owner, reply.reason)
         else:
-            self.end(owner, "refused", reason)
+            self.end(owner, "refused", reply.reason)
         for demand in others:  # they may have better luck by themselves
             if demand in self.demands and demand.status != "paused" and demand.due is None:
                 self._again(demand)

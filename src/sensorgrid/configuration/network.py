@@ -1,8 +1,9 @@
 """The brokers of a grid: who they are, where they listen, what they own (``[network]`` of the configuration).
 
 The file says as little as possible: ``brokers = 8`` makes eight on this machine, with a share of the regions
-each. On several machines each broker has a table of its own. Pipeline, brokers and clients read the same file, or
-hear of it from the first broker that they reach.
+each. On several machines each broker has a table of its own. What the file says of brokers and regions is a roster
+(`sensorgrid.overlay.roster`), with the version that the file gives it. A broker that reads a file with a larger version
+replaces the roster of the whole network.
 """
 
 from dataclasses import dataclass, replace
@@ -28,13 +29,13 @@ from sensorgrid.index.layout import layout_of
 from sensorgrid.model.errors import SensorGridError
 from sensorgrid.model.grid import Grid
 from sensorgrid.model.ids import BROKERS_MAX, PeerId
-from sensorgrid.overlay.events import Region
+from sensorgrid.model.names import ERROR
+from sensorgrid.overlay.geography import first_of
+from sensorgrid.overlay.roster import Member, Region, Roster, Terms
 from sensorgrid.overlay.settings import Settings
 
-ERROR = " standard_error"
-"""behind a name: the standard error of its values (CF's modifier); travels as an attribute of its own"""
-EPOCH = 1
-"""of regions whose owner is written in a file and does not change while it runs"""
+NOWHERE = ("0.0.0.0", "::", "[::]")
+"""what one can listen on, and nobody can dial"""
 PAGE = "docs/runtime.md"
 CELLS_MAX = 128
 """of a query: each is a message per tick; finer cells would save brokers some padding between them"""
@@ -53,6 +54,8 @@ class BrokerSettings(Strict):
     """HOST:PORT to bind, if it is not what the url says"""
     regions: tuple[str, ...] | None = None
     """cells of space such as 0110; an equal share of the rest if left out; [] makes a pure relay"""
+    inherits: tuple[str, ...] = ()
+    """regions of others that it is to own in a later version: it takes them as a relay already"""
 
 
 class TlsSettings(Strict):
@@ -69,6 +72,8 @@ class TlsSettings(Strict):
 class NetworkSettings(Strict):
     """``[network]``."""
 
+    version: Annotated[int, Field(ge=1)] = 1
+    """of what this table says of brokers and regions: a larger one replaces a smaller one while the network runs"""
     brokers: Annotated[int, Field(ge=1, le=1000)] | tuple[BrokerSettings, ...] = 1
     """how many on this machine, or a table for each"""
     host: str = "127.0.0.1"
@@ -124,18 +129,23 @@ class Network:
     """with a standard error for every attribute"""
     lake: str
     """where the history lies"""
-    addresses: dict[PeerId, Address]
-    regions: tuple[Region, ...]
+    roster: Roster
+    """who is there and who owns what, as the file has it; while a network runs, its brokers may know a newer one"""
+    listens: dict[PeerId, tuple[str, int]]
+    """host and port that each broker binds"""
     settings: Settings
     """of every broker"""
     options: NetworkSettings
 
-    def links_of(self, broker: PeerId) -> tuple[PeerId, ...]:
-        """Brokers that one without a region talks to first."""
-        owners = sorted({region.owner for region in self.regions})
-        if broker in owners:
-            return ()
-        return tuple(owners[(broker + step) % len(owners)] for step in range(min(2, len(owners))))
+    @property
+    def addresses(self) -> dict[PeerId, Address]:
+        """Where the brokers are."""
+        return {m.id: Address(m.url, *self.listens[m.id]) for m in self.roster.members}
+
+    @property
+    def regions(self) -> tuple[Region, ...]:
+        """Who owns what."""
+        return self.roster.regions
 
 
 def with_errors(grid: Grid) -> Grid:
@@ -166,6 +176,11 @@ def network_of(content: dict[str, Any], subject: str, folder: Path) -> Network:
 def build(grid: Grid, lake: str, options: NetworkSettings, subject: str, folder: Path) -> Network:
     """Addresses, regions and settings from what the file says."""
     if isinstance(options.brokers, int):
+        if options.host in NOWHERE:
+            raise SettingsError(
+                f"{subject}: network.host: found {options.host}, which nobody can dial, expected an address of this"
+                " machine; or write a [[network.brokers]] table for each broker, with its url and what it listens on"
+            )
         scheme = "wss" if options.tls else "ws"
         brokers = tuple(
             BrokerSettings(id=n, url=f"{scheme}://{options.host}:{options.port + n}")
@@ -180,11 +195,11 @@ def build(grid: Grid, lake: str, options: NetworkSettings, subject: str, folder:
             k: v if v is None else absolute(v, folder) for k, v in options.tls.model_dump().items()
         }
         options = options.model_copy(update={"tls": TlsSettings(**files)})
-    addresses: dict[PeerId, Address] = {}
+    listens: dict[PeerId, tuple[str, int]] = {}
     for broker in brokers:
-        if broker.id in addresses:
+        if broker.id in listens:
             raise SettingsError(f"{subject}: network.brokers: found id {broker.id} twice, expected each once")
-        addresses[PeerId(broker.id)] = _address(broker, subject)
+        listens[PeerId(broker.id)] = _listens(broker, subject)
     carried = with_errors(grid)
     budget = options.budget / grid.value_bytes * grid.tick * (1 << grid.resolution_bits[2])
     lateness = min(options.ring_ticks // 2, 8)
@@ -198,10 +213,17 @@ def build(grid: Grid, lake: str, options: NetworkSettings, subject: str, folder:
         alive_s=options.alive,
         backoff_max_s=BACKOFF_MAX_S,
     )
-    return Network(carried, lake, addresses, _regions(carried, brokers, subject), settings, options)
+    regions = _regions(carried, brokers, options.version, subject)
+    first: dict[PeerId, int] = {}
+    for region in regions:
+        place = first_of(region.cell, settings.depth)
+        first[region.owner] = min(place, first.get(region.owner, place))
+    members = tuple(Member(PeerId(b.id), b.url, first.get(PeerId(b.id), 0), settings.budget) for b in brokers)
+    roster = Roster(options.version, Terms.of(carried, settings), members, regions)
+    return Network(carried, lake, roster, listens, settings, options)
 
 
-def _address(broker: BrokerSettings, subject: str) -> Address:
+def _listens(broker: BrokerSettings, subject: str) -> tuple[str, int]:
     where = f"{subject}: network.brokers: url of broker {broker.id}"
     parts = urlsplit(broker.url)
     try:
@@ -210,19 +232,37 @@ def _address(broker: BrokerSettings, subject: str) -> Address:
         port = -1
     if parts.scheme not in ("ws", "wss") or not parts.hostname or port is None or port < 1:
         raise SettingsError(f"{where}: found {broker.url!r}, expected one such as ws://10.0.0.5:7400")
+    if parts.hostname in NOWHERE:
+        raise SettingsError(
+            f"{where}: found {broker.url!r}, which nobody can dial, expected an address of its machine;"
+            " listen says what it binds"
+        )
     if broker.listen is None:
-        return Address(broker.url, parts.hostname, port)
+        return parts.hostname, port
     host, _, own = broker.listen.rpartition(":")
     if not host or not own.isdigit():
         raise SettingsError(f"{where}: listen: found {broker.listen!r}, expected HOST:PORT")
-    return Address(broker.url, host, int(own))
+    return host, int(own)
 
 
-def _regions(grid: Grid, brokers: tuple[BrokerSettings, ...], subject: str) -> tuple[Region, ...]:
-    """Every region of every attribute with its owner; what nobody claims is shared out in order."""
+def _regions(
+    grid: Grid, brokers: tuple[BrokerSettings, ...], version: int, subject: str
+) -> tuple[Region, ...]:
+    """Every region of every attribute with its owner; what nobody claims is shared out in order.
+
+    The file does not say who owned a region before. So all epochs rise with its version.
+    """
     count = 1 << grid.region_digits
     owner: dict[int, int] = {}
+    heir: dict[int, PeerId] = {}
     for broker in brokers:
+        for name in broker.inherits:
+            code = _region(name, grid, subject)
+            if code in heir:
+                raise SettingsError(
+                    f"{subject}: network.brokers: found two heirs of region {name}, expected one"
+                )
+            heir[code] = PeerId(broker.id)
         for name in broker.regions or ():
             code = _region(name, grid, subject)
             if code in owner:
@@ -240,7 +280,7 @@ def _regions(grid: Grid, brokers: tuple[BrokerSettings, ...], subject: str) -> t
     for place, code in enumerate(rest):
         owner[code] = sharing[place * len(sharing) // len(rest)]
     return tuple(
-        Region(attribute, code, PeerId(owner[code]), EPOCH)
+        Region(attribute, code, PeerId(owner[code]), version, heir.get(code))
         for attribute in range(len(grid.attributes))
         for code in sorted(owner)
     )

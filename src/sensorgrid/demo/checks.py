@@ -9,13 +9,13 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from sensorgrid.configuration.network import ERROR
 from sensorgrid.demo.tally import Mask, Tally
 from sensorgrid.index.cell import Cell
 from sensorgrid.model.grid import Grid
 from sensorgrid.model.ids import PeerId
-from sensorgrid.overlay.events import Region
+from sensorgrid.model.names import ERROR
 from sensorgrid.overlay.geography import box_of
+from sensorgrid.overlay.roster import Region
 from sensorgrid.pipeline.lake.folder import Lake
 
 TICKS_MIN = 3

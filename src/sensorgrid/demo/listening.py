@@ -41,8 +41,8 @@ class Listener:
         """what became of its query, in the network's words"""
         self._on_tick, self._on_reply = on_tick, on_reply
         self._start = self._tries = 0
-        hello = wire.Hello(wire.VERSIONS, wire.CLIENT, grid=wire.fingerprint(network.grid))
-        settings = wire.settings_from(wire.settings_to(network.settings))
+        hello = wire.Hello(wire.VERSIONS, wire.CLIENT, grid=network.roster.terms.grid)
+        settings = network.roster.terms.settings()
         session = Session(
             PeerId(BROKERS_MAX),
             network.grid,
@@ -53,8 +53,8 @@ class Listener:
         )
         self.driver = Driver(
             session,
-            hello=hello,
-            address_of=lambda peer: network.addresses[peer].url if peer in network.addresses else None,
+            hello=lambda: hello,
+            address_of=network.roster.url_of,
             on_effect=self._effect,
         )
 

@@ -1,7 +1,6 @@
 """From what a demo has done to what its report tells."""
 
 from sensorgrid import __version__
-from sensorgrid.configuration.network import ERROR
 from sensorgrid.demo import checks, pictures
 from sensorgrid.demo.checks import Fields, Result
 from sensorgrid.demo.listening import Listener
@@ -9,6 +8,7 @@ from sensorgrid.demo.report import BrokerFacts, GuestFacts, Map, Story, utc
 from sensorgrid.demo.show import Show
 from sensorgrid.demo.stage import axes_of
 from sensorgrid.model.ids import PeerId
+from sensorgrid.model.names import ERROR
 from sensorgrid.pipeline.lake.folder import Lake
 from sensorgrid.pipeline.sources.synthetic_weather import PRESSURE, Weather
 

@@ -12,6 +12,7 @@ import numpy.typing as npt
 from sensorgrid.experiments.multires import ExperimentError
 from sensorgrid.experiments.steiner import dual_ascents
 from sensorgrid.model.ids import BROKERS_MAX, PeerId
+from sensorgrid.overlay.geography import points_of
 from sensorgrid.simulator.audience import Visit, bits_per_point, lattice, visits
 from sensorgrid.simulator.internet import internet
 from sensorgrid.simulator.topologies import read_latency, read_topologies, real
@@ -134,7 +135,7 @@ class Stage:
         groups: dict[tuple[PeerId, bytes], int] = {}
         for cell, row in wanting.items():
             key = (self.owner_of(cell), row.tobytes())
-            groups[key] = groups.get(key, 0) + (self.grid.points_per_period >> (cell.bit_length() - 1))
+            groups[key] = groups.get(key, 0) + points_of(self.grid, cell)
         roots = np.array([owner for owner, _ in groups], dtype=np.int64)
         rows = np.array([np.frombuffer(row) for _, row in groups])
         return float((dual_ascents(cost, roots, legs, rows) * np.array(list(groups.values()))).sum())

@@ -20,10 +20,10 @@ from sensorgrid.experiments.multires import ExperimentError
 from sensorgrid.experiments.relay_measures import CAPACITIES_BPS, Measures
 from sensorgrid.experiments.relay_stage import ANY, BY_DELAY, BY_LINKS, Setting, Stage, split_topology
 from sensorgrid.model.ids import BROKERS_MAX, PeerId, QueryId
-from sensorgrid.overlay.events import Region
 from sensorgrid.overlay.policies.interface import Never
 from sensorgrid.overlay.policies.relays import NAMES, SAME_S, TREE, Relays
 from sensorgrid.overlay.policies.relays import STRATEGIES as RELAYING
+from sensorgrid.overlay.roster import Region
 from sensorgrid.overlay.settings import Settings
 from sensorgrid.simulator.audience import Visit, ramp
 from sensorgrid.simulator.checkers import brokers_of

@@ -21,13 +21,14 @@ from sensorgrid.links.packing import pack, unpack
 from sensorgrid.model.block import Slab
 from sensorgrid.model.errors import SensorGridError
 from sensorgrid.model.ids import Instant, PeerId, is_broker
-from sensorgrid.overlay.codec import CodecError, body_of, decode_all, head_of
+from sensorgrid.overlay.codec import CodecError, as_of, body_of, decode_all, head_of
 from sensorgrid.overlay.events import (
     Batch,
     Connect,
     Disconnect,
     Effect,
     Event,
+    Learned,
     PeerDown,
     PeerUp,
     Received,
@@ -36,7 +37,7 @@ from sensorgrid.overlay.events import (
     Woke,
 )
 from sensorgrid.overlay.forwarding import Plan, Share
-from sensorgrid.overlay.messages import Feed, Message
+from sensorgrid.overlay.messages import VERSION, Feed, Message
 
 WAITING_BYTES_MAX = 16 << 20
 BACKLOG_MAX = 10_000
@@ -67,6 +68,8 @@ class Peer:
         self.link: Link | None = None
         self.packs = False
         """values are compressed on this connection"""
+        self.version = VERSION
+        """of the wire, that both ends speak"""
         self.greeting: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
         """the first message of the other side"""
         self.on_message: Callable[[bytes], None] | None = None
@@ -154,6 +157,7 @@ async def greet(
         peer.close()
         raise
     peer.packs = bool(answer.compress)
+    peer.version = answer.version
     return answer, peer
 
 
@@ -164,7 +168,7 @@ class Driver:
         self,
         actor: Actor,
         *,
-        hello: wire.Hello,
+        hello: Callable[[], wire.Hello],
         address_of: Callable[[PeerId], str | None],
         on_effect: Callable[[Effect], None],
         tls: ssl.SSLContext | None = None,
@@ -180,7 +184,7 @@ class Driver:
         """sees all that happens, for records and tests"""
         self.on_closed: Callable[[PeerId, str], None] | None = None
         """told why a connection ended, for logs"""
-        self.on_unreachable: Callable[[PeerId, str], None] | None = None
+        self.on_unreachable: Callable[[PeerId, SensorGridError | OSError], None] | None = None
         """told why one could not be made"""
         self.sent_bytes: dict[PeerId, int] = {}
         """of all messages to each broker"""
@@ -239,7 +243,7 @@ class Driver:
             dialling.cancel()
         self.peers[peer] = connection
         connection.number = peer
-        self.feed(PeerUp(peer))
+        self.feed(PeerUp(peer, connection.version))
         connection.serve(
             lambda message: self._received(peer, connection, message),
             lambda reason: self._lost(peer, connection, reason),
@@ -301,6 +305,10 @@ class Driver:
         connection = self.peers.get(peer)
         if connection is None or connection.link is None:
             return
+        if connection.version < VERSION:
+            if message.since > connection.version:
+                return
+            message = as_of(message, connection.version)
         if type(message) is not Feed or not message.slabs:
             if not connection.small:
                 if not self._dirty:
@@ -363,7 +371,7 @@ class Driver:
         for share in plan.shares:
             for peer in share.peers:
                 connection = self.peers.get(peer)
-                if connection is not None and not connection.packs:
+                if connection is not None and not connection.packs and connection.version == VERSION:
                     link = connection.link
                     if isinstance(link, End) and link.accepted:
                         places[peer] = link.place
@@ -425,16 +433,18 @@ class Driver:
             raise LinkError(f"broker {peer}: found no address, expected one")
         for pause_s in (*RETRY_S, None):
             try:
-                welcome, connection = await greet(url, self._hello, tls=self._tls, timeout_s=DIAL_S)
+                welcome, connection = await greet(url, self._hello(), tls=self._tls, timeout_s=DIAL_S)
             except (LinkError, wire.RefusedError) as error:
                 code = error.code if isinstance(error, wire.RefusedError) else ""
-                if pause_s is None or code not in ("", "crossed"):
+                if pause_s is None or code not in ("", wire.Code.CROSSED):
                     raise
                 await asyncio.sleep(pause_s)
                 continue
             if welcome.id != peer:
                 connection.close()
                 raise LinkError(f"{url}: found broker {welcome.id}, expected {peer}")
+            if welcome.roster is not None:
+                self.feed(Learned(wire.roster_of(welcome)))
             self.adopt(peer, connection)
             return
 
@@ -447,7 +457,7 @@ class Driver:
                         self.failed.set_exception(error)
                     return
                 if self.on_unreachable is not None:
-                    self.on_unreachable(peer, str(error))
+                    self.on_unreachable(peer, error)
                 self.feed(PeerDown(peer))
         elif not task.cancelled():
             task.exception()  # seen

@@ -76,7 +76,7 @@ class Cut:
     def __init__(self, share: Share, plan: Plan) -> None:
         self.rows = _within(share.y, plan.y)
         self.columns = _within(share.x, plan.x)
-        mould, at = mould_of(share.generation, share.cell, share.y, share.x)
+        mould, at = mould_of(share.generation, share.cell, share.y, share.x, share.epoch)
         values_bytes = 4 * len(range(*share.y)) * len(range(*share.x))
         header = frame_header(len(mould) + values_bytes)
         self.before = header + mould[:at]
@@ -134,7 +134,9 @@ class Fan:
                     continue
                 if is_broker(peer):
                     values, everything = self.brokers.get(peer, (0, 0))
-                    size = values_bytes + len(mould_of(share.generation, share.cell, share.y, share.x)[0])
+                    size = values_bytes + len(
+                        mould_of(share.generation, share.cell, share.y, share.x, share.epoch)[0]
+                    )
                     self.brokers[peer] = (values + values_bytes, everything + size)
                 else:
                     self.clients_bytes += values_bytes

@@ -1,14 +1,16 @@
 """The first words on a connection, and how the pipeline hands over its grids.
 
-Who dials says `Hello`: which versions it speaks and what it is. The other side answers with `Welcome`, in the
-newest version that both speak, or with `Sorry` and the reason. These four are maps, so that a newer peer may say
-more than an older one understands. After that a broker and its receivers speak `sensorgrid.overlay.codec`, a
-publisher sends `Publish` and hears `Ack` for each, and an observer hears `Status`, a map too, whenever it says
-anything.
+Who dials says `Hello`: which versions it speaks and what it is. The other side answers with `Welcome`, in the newest
+version that both speak, or with `Sorry` and the reason. Both say which roster they hold; two whose rosters contradict
+each other part. These are maps, so that a newer peer may say more than an older one understands.
+
+After that a broker and its receivers speak `sensorgrid.overlay.codec`. A publisher sends `Publish` and hears `Ack` for
+each, and `Newer` when the roster changes. An observer hears `Status`, a map too, whenever it says anything.
 """
 
-import hashlib
+import dataclasses
 import struct
+from enum import StrEnum
 from typing import Any
 
 import msgspec
@@ -17,9 +19,13 @@ import numpy as np
 from sensorgrid.model.block import Values
 from sensorgrid.model.errors import SensorGridError
 from sensorgrid.model.grid import Grid
+from sensorgrid.model.ids import PeerId
+from sensorgrid.overlay.messages import VERSION
+from sensorgrid.overlay.roster import GRID, SHARED, Member, Region, Roster, Summary, Terms
+from sensorgrid.overlay.roster import fingerprint as fingerprint
 from sensorgrid.overlay.settings import Settings
 
-VERSIONS = (1,)
+VERSIONS = (1, VERSION)
 """of the wire, that are spoken here; the newest last"""
 BROKER, CLIENT, PUBLISHER, OBSERVER = "broker", "client", "publisher", "observer"
 LZ4 = "lz4"
@@ -30,10 +36,33 @@ class WireError(SensorGridError, ValueError):
     """The other side does not speak our language."""
 
 
+class Code(StrEnum):
+    """Why there is no connection, for programs."""
+
+    VERSION = "version"
+    GRID = "grid"
+    SETTINGS = "settings"
+    BROKERS = "brokers"
+    REGIONS = "regions"
+    CROSSED = "crossed"
+    FULL = "full"
+    STOPPING = "stopping"
+    REFUSED = "refused"
+
+
+class Refusal(StrEnum):
+    """Why a block was not taken, for programs."""
+
+    STALE = "stale"
+    """the roster of one side is old: find out who owns the region, and try again"""
+    WRONG = "wrong"
+    """for ever"""
+
+
 class RefusedError(SensorGridError, ConnectionError):
     """The other side does not want us; says why, and `code` says it for programs."""
 
-    def __init__(self, reason: str, code: str = "refused") -> None:
+    def __init__(self, reason: str, code: str = Code.REFUSED) -> None:
         super().__init__(reason)
         self.code = code
 
@@ -53,6 +82,8 @@ class Hello(msgspec.Struct, frozen=True, tag="Hello"):
     """that it can inflate"""
     software: str = ""
     """for people who read logs"""
+    roster: Summary | None = None
+    """what it holds; None: it wants to be told, or speaks version 1"""
 
 
 class Welcome(msgspec.Struct, frozen=True, tag="Welcome"):
@@ -64,15 +95,17 @@ class Welcome(msgspec.Struct, frozen=True, tag="Welcome"):
     """of the broker that was dialled"""
     grid: dict[str, Any]
     """see `grid_from`"""
-    settings: dict[str, Any]
-    """what both sides of a stream must agree on; see `settings_from`"""
-    brokers: dict[str, str]
-    """url by number"""
+    settings: dict[str, Any] = {}
+    """in version 1: what both sides of a stream must agree on"""
+    brokers: dict[str, str] = {}
+    """in version 1: url by number"""
     regions: list[tuple[int, int, int, int]] = []
-    """for publishers: (attribute, cell, owner, epoch)"""
+    """in version 1, for publishers: (attribute, cell, owner, epoch)"""
     compress: str = ""
     """how values are compressed on this connection"""
     software: str = ""
+    roster: "Newer | None" = None
+    """from version 2 on"""
 
 
 class Sorry(msgspec.Struct, frozen=True, tag="Sorry"):
@@ -80,9 +113,18 @@ class Sorry(msgspec.Struct, frozen=True, tag="Sorry"):
 
     reason: str
     """for people"""
-    code: str = "refused"
-    """for programs: version, grid, crossed, full, stopping, refused"""
+    code: str = Code.REFUSED.value
+    """for programs, see `Code`"""
     versions: tuple[int, ...] = VERSIONS
+
+
+class Newer(msgspec.Struct, frozen=True, tag="Newer", array_like=True):
+    """A roster, in a `Welcome` or to a publisher that is connected."""
+
+    version: int
+    terms: Terms
+    members: tuple[Member, ...]
+    regions: tuple[Region, ...]
 
 
 class Publish(msgspec.Struct, frozen=True, tag="Publish", array_like=True):
@@ -98,13 +140,16 @@ class Publish(msgspec.Struct, frozen=True, tag="Publish", array_like=True):
 
 
 class Ack(msgspec.Struct, frozen=True, tag="Ack", array_like=True):
-    """A `Publish` was taken, or known already; with an error it was not and never will be."""
+    """A `Publish` was taken, or known already; with an error it was not."""
 
     attribute: int
     cell: int
     tick: int
     revision: int
     error: str = ""
+    """for people"""
+    code: str = ""
+    """for programs, see `Refusal`"""
 
 
 class Stream(msgspec.Struct, frozen=True):
@@ -149,7 +194,7 @@ class Status(msgspec.Struct, frozen=True, tag="Status"):
 _encoder = msgspec.msgpack.Encoder()
 _greeting: msgspec.msgpack.Decoder[Hello | Welcome | Sorry] = msgspec.msgpack.Decoder(Hello | Welcome | Sorry)
 _publish = msgspec.msgpack.Decoder(Publish)
-_ack = msgspec.msgpack.Decoder(Ack)
+_told: msgspec.msgpack.Decoder[Ack | Newer] = msgspec.msgpack.Decoder(Ack | Newer)
 _status = msgspec.msgpack.Decoder(Status)
 
 
@@ -194,15 +239,15 @@ def decode_publish(message: bytes) -> tuple[Publish, Values | None]:
         raise WireError(f"message of a publisher: found no block ({error}), expected one") from None
 
 
-def encode_ack(ack: Ack) -> bytes:
-    """The answer to a block."""
-    return _encoder.encode(ack)
+def encode_told(told: Ack | Newer) -> bytes:
+    """What a publisher hears."""
+    return _encoder.encode(told)
 
 
-def decode_ack(message: bytes) -> Ack:
-    """The answer of a gateway."""
+def decode_told(message: bytes) -> Ack | Newer:
+    """What a gateway says: its answer to a block, or a newer roster."""
     try:
-        return _ack.decode(message)
+        return _told.decode(message)
     except (msgspec.DecodeError, ValueError) as error:
         raise WireError(f"message of a gateway: found no answer ({error}), expected one") from None
 
@@ -222,33 +267,50 @@ def decode_status(message: bytes) -> Status:
 
 def grid_to(grid: Grid) -> dict[str, Any]:
     """A grid as plain values."""
-    return {name: getattr(grid, name) for name in _GRID}
+    return {name: getattr(grid, name) for name in GRID}
 
 
 def grid_from(plain: dict[str, Any]) -> Grid:
     """The grid that the other side described; what we do not know of it is an error, as it may matter."""
-    if set(plain) != set(_GRID):
-        raise WireError(f"grid: found {', '.join(sorted(plain))}, expected {', '.join(sorted(_GRID))}")
+    if set(plain) != set(GRID):
+        raise WireError(f"grid: found {', '.join(sorted(plain))}, expected {', '.join(sorted(GRID))}")
     return Grid(**plain)
 
 
-def fingerprint(grid: Grid) -> str:
-    """The same for the same grid, in every process."""
-    return hashlib.sha256(_encoder.encode(grid_to(grid))).hexdigest()[:16]
+def newer_of(roster: Roster) -> Newer:
+    """To tell a roster."""
+    return Newer(roster.version, roster.terms, roster.members, roster.regions)
 
 
-def settings_to(settings: Settings) -> dict[str, Any]:
-    """What a receiver must know of its provider's settings."""
-    return {name: getattr(settings, name) for name in _SETTINGS}
+def roster_from(newer: Newer) -> Roster:
+    """What was told."""
+    return Roster(newer.version, newer.terms, newer.members, newer.regions)
 
 
-def settings_from(plain: dict[str, Any]) -> Settings:
-    """Settings of a client, as its brokers have them."""
-    return Settings(budget=1, **{name: plain[name] for name in _SETTINGS if name in plain})
+def welcome_of(
+    roster: Roster, grid: Grid, version: int, me: int, role: str, compress: str = "", software: str = ""
+) -> Welcome:
+    """The answer to a peer that speaks a version."""
+    if version >= 2:
+        return Welcome(
+            version, me, grid_to(grid), compress=compress, software=software, roster=newer_of(roster)
+        )
+    return Welcome(
+        version, me, grid_to(grid), {name: getattr(roster.terms, name) for name in SHARED},
+        {str(member.id): member.url for member in roster.members},
+        [(r.attribute, r.cell, r.owner, r.epoch) for r in roster.regions] if role == PUBLISHER else [],
+        compress, software,
+    )  # fmt: skip
 
 
-_GRID = (
-    "extent", "shape", "tick", "resolution_bits", "coordinates", "attributes", "order", "region_digits",
-    "value_bytes",
-)  # fmt: skip
-_SETTINGS = ("depth", "cells_max", "ring_ticks", "lateness_ticks", "slack_ticks", "alive_s", "backoff_max_s")
+def roster_of(welcome: Welcome) -> Roster:
+    """The roster that a broker holds; one that speaks version 1 tells part of it."""
+    if welcome.roster is not None:
+        return roster_from(welcome.roster)
+    settings = {name: welcome.settings.get(name, _USUAL[name]) for name in SHARED}
+    members = tuple(Member(PeerId(int(number)), url) for number, url in welcome.brokers.items())
+    regions = tuple(Region(a, cell, PeerId(owner), epoch) for a, cell, owner, epoch in welcome.regions)
+    return Roster(1, Terms(fingerprint(grid_from(welcome.grid)), **settings), members, regions)
+
+
+_USUAL = {field.name: field.default for field in dataclasses.fields(Settings)}

@@ -14,6 +14,7 @@ from sensorgrid.model.errors import GridError
 from sensorgrid.model.ids import PeerId, is_broker
 from sensorgrid.overlay.boards import Waiting
 from sensorgrid.overlay.faces import HearsayFace, OutletsFace
+from sensorgrid.overlay.geography import points_of
 from sensorgrid.overlay.kernel import Kernel
 from sensorgrid.overlay.messages import Want
 from sensorgrid.overlay.outlets import Entry, Reservation, Supply
@@ -68,7 +69,7 @@ class Admission:
         if any(not 0 < cell.bit_length() <= self.kernel.digits + 1 for cell in cells):
             return [0] * len(cells)
         if want.clip is None:
-            return [grid.points_per_period >> (cell.bit_length() - 1) for cell in cells]
+            return [points_of(grid, cell) for cell in cells]
         try:
             return points_in(Box(*want.clip.box), want.clip.limits, cells, grid)
         except GridError:  # a box that the grid has not

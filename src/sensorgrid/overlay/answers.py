@@ -2,7 +2,7 @@
 
 from sensorgrid.model.ids import PeerId
 from sensorgrid.overlay.kernel import Kernel
-from sensorgrid.overlay.messages import Grant, Path, Refuse
+from sensorgrid.overlay.messages import Grant, Path, Reason, Refuse
 from sensorgrid.overlay.outlets import Entry
 
 
@@ -11,25 +11,28 @@ class Answers:
 
     def __init__(self, kernel: Kernel) -> None:
         self.kernel = kernel
-        self._grants: dict[tuple[PeerId, int, int], Path | None] = {}
-        self._refusals: dict[tuple[PeerId, int, str, tuple[PeerId, ...]], list[int]] = {}
+        self._grants: dict[tuple[PeerId, int, int], tuple[Path | None, int]] = {}
+        self._refusals: dict[tuple[PeerId, int, Reason, tuple[PeerId, ...]], list[int]] = {}
 
     def grant(self, entry: Entry, path: Path | None) -> None:
         """An entry is fed, or its path has changed."""
-        self._grants[entry.peer, entry.generation, entry.cell] = path
+        epoch = 0 if entry.supply is None or path is None else entry.supply.epoch
+        self._grants[entry.peer, entry.generation, entry.cell] = (path, epoch)
 
     def refuse(
         self,
         peer: PeerId,
         generation: int,
         cell: int,
-        reason: str,
+        reason: Reason,
         elsewhere: tuple[PeerId, ...] = (),
         parts: tuple[int, ...] = (),
     ) -> None:
         """A cell is not, or no longer, fed; with `parts` it is said at once."""
         if parts:
-            self.kernel.send(peer, Refuse(generation, (cell,), reason, elsewhere, parts))
+            self.kernel.send(
+                peer, Refuse(generation, (cell,), reason.text, elsewhere, parts, reason.why.value)
+            )
         else:
             self._refusals.setdefault((peer, generation, reason, elsewhere), []).append(cell)
 
@@ -37,12 +40,14 @@ class Answers:
         """Say it."""
         if not self._grants and not self._refusals:
             return
-        grants: dict[tuple[PeerId, int, Path | None], list[int]] = {}
-        for (peer, generation, cell), path in self._grants.items():
-            grants.setdefault((peer, generation, path), []).append(cell)
+        grants: dict[tuple[PeerId, int, Path | None, int], list[int]] = {}
+        for (peer, generation, cell), (path, epoch) in self._grants.items():
+            grants.setdefault((peer, generation, path, epoch), []).append(cell)
         self._grants.clear()
-        for (peer, generation, path), cells in grants.items():
-            self.kernel.send(peer, Grant(generation, tuple(cells), path))
+        for (peer, generation, path, epoch), cells in grants.items():
+            self.kernel.send(peer, Grant(generation, tuple(cells), path, epoch))
         for (peer, generation, reason, elsewhere), cells in self._refusals.items():
-            self.kernel.send(peer, Refuse(generation, tuple(cells), reason, elsewhere))
+            self.kernel.send(
+                peer, Refuse(generation, tuple(cells), reason.text, elsewhere, (), reason.why.value)
+            )
         self._refusals.clear()

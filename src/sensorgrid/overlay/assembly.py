@@ -4,10 +4,20 @@ from collections.abc import Callable
 from typing import TypeAlias
 
 from sensorgrid.model.ids import PeerId
-from sensorgrid.overlay.boards import Boards, Distances, Hearsay, Lookup, Provided, Regions, Requests
+from sensorgrid.overlay.boards import (
+    Boards,
+    Distances,
+    Hearsay,
+    HeldRoster,
+    Lookup,
+    Provided,
+    Regions,
+    Requests,
+)
 from sensorgrid.overlay.kernel import Inbox, Kernel, Notebook
 from sensorgrid.overlay.mechanism import Mechanism
 from sensorgrid.overlay.mechanisms.liveness import Liveness
+from sensorgrid.overlay.mechanisms.membership import Membership
 from sensorgrid.overlay.mechanisms.neighbourhood import Neighbourhood
 from sensorgrid.overlay.mechanisms.news import News
 from sensorgrid.overlay.mechanisms.relaying import Relaying
@@ -33,12 +43,12 @@ def assemble(
     rerouted = Notebook[tuple[int, int]]() if strategy == TREE else None
     shifts = Notebook[tuple[PeerId, PeerId]]() if strategy == TREE else None
 
-    regions, distances, requests = Regions(), Distances(kernel.me), Requests()
+    held, regions, distances, requests = HeldRoster(), Regions(), Distances(kernel.me), Requests()
     settings = kernel.settings
     outlets = Outlets(settings.budget, kernel.grid, settings.depth, changed, rerouted)
     hearsay = Hearsay(kernel.me, outlets)
-    streams = Streams(kernel, outlets, requests, hearsay, lookups, located)
-    boards = Boards(regions, distances, hearsay, outlets, requests, streams.intake)
+    streams = Streams(kernel, outlets, requests, hearsay, held, lookups, located)
+    boards = Boards(held, regions, distances, hearsay, outlets, requests, streams.intake)
     service = streams.service
 
     news = News(kernel, boards, hearsay, policy.gossips, policy.forwards)
@@ -57,4 +67,5 @@ def assemble(
     )
     replication = Replication(kernel, boards, service, news, trees, policy)
     plugged = [plug(kernel, boards) for plug in others]
-    return boards, (streams, routing, replication, news, liveness, *relaying, *plugged)
+    membership = Membership(kernel, held, regions)
+    return boards, (streams, routing, replication, news, liveness, *relaying, membership, *plugged)

@@ -17,21 +17,35 @@ from sensorgrid.overlay.faces import (
     OutletsFace,
     RegionsFace,
     RequestsFace,
+    RosterFace,
 )
 from sensorgrid.overlay.intake import Piece
 from sensorgrid.overlay.messages import Want
+from sensorgrid.overlay.roster import Roster
 
 
 @dataclass(frozen=True, slots=True)
 class Boards:
     """All of a broker's boards, to read."""
 
+    roster: RosterFace
     regions: RegionsFace
     distances: DistancesFace
     hearsay: HearsayFace
     outlets: OutletsFace
     requests: RequestsFace
     intake: IntakeFace
+
+
+# -- membership's
+
+
+class HeldRoster:
+    """The roster that this broker holds. Written by membership."""
+
+    def __init__(self) -> None:
+        self.current: Roster | None = None
+        """None: it has not been told one yet"""
 
 
 # -- routing's

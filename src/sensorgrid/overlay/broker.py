@@ -56,9 +56,10 @@ class Broker:
         rng: Random,
         relays: Relays | None = None,
         others: tuple[Plug, ...] = (),
+        incarnation: int = 0,
     ) -> None:
         self.me = me
-        self.kernel = Kernel(me, grid, settings, rng)
+        self.kernel = Kernel(me, grid, settings, rng, incarnation)
         self.boards, self.mechanisms = assemble(self.kernel, policy, relays, others)
         self._handlers: dict[type, Callable[[PeerId, Any], None]] = {}
         self._listeners: dict[type, list[Callable[[Any], None]]] = {}
@@ -126,10 +127,10 @@ class Broker:
         """Connections are the kernel's; the rest is for whoever listens."""
         kernel = self.kernel
         match event:
-            case PeerUp(peer):
+            case PeerUp(peer, version):
                 if peer in kernel.links.up:
                     self._tell(PeerDown(peer))
-                kernel.links.opened(peer, kernel.now)
+                kernel.links.opened(peer, kernel.now, version)
             case PeerDown(peer):
                 kernel.links.closed(peer)
             case Broken(peer):

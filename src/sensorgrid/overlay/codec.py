@@ -7,7 +7,7 @@ of its header. Decoding trusts nothing: what is not a message of ours is a `Code
 import struct
 from collections.abc import Callable
 from functools import lru_cache
-from typing import Annotated, Union
+from typing import Annotated, TypeVar, Union
 
 import msgspec
 import numpy as np
@@ -27,6 +27,9 @@ _ANY_TICK, _OTHER_TICK = 0x5A17_9C3E_60D1_B48F, 0x25E8_63C1_9F2E_4B70
 _Tick = Annotated[int, msgspec.Meta(ge=-(1 << 53), le=1 << 53)]
 
 
+M = TypeVar("M", bound=Message)
+
+
 class CodecError(SensorGridError, ValueError):
     """Bytes that are not a message."""
 
@@ -38,6 +41,7 @@ class _FeedHeader(msgspec.Struct, frozen=True, array_like=True, tag="Feed"):
     revision: int
     slabs: tuple[tuple[tuple[int, int, int], tuple[int, int, int], str], ...] | None
     until: int
+    epoch: messages.Count = 0
 
 
 _encoder = msgspec.msgpack.Encoder()
@@ -62,6 +66,19 @@ def encode(message: Message) -> bytes:
     return head_of(message)
 
 
+def as_of(message: M, version: int) -> M:
+    """A message as an older version of the wire has it: without the fields that came later.
+
+    >>> as_of(messages.Grant(3, (5,), None, 7), 1)
+    Grant(generation=3, cells=(5,), path=None, epoch=0)
+    """
+    later = [name for name, since in message.added.items() if since > version]
+    if not later:
+        return message
+    fields = {field.name: field.default for field in msgspec.structs.fields(message)}
+    return msgspec.structs.replace(message, **{name: fields[name] for name in later})
+
+
 def head_of(message: Message, packed: bool = False) -> bytes:
     """A frame without its values: all of it for most messages.
 
@@ -74,13 +91,19 @@ def head_of(message: Message, packed: bool = False) -> bytes:
     described = None if slabs is None else tuple((s.y, s.x, _type(s.values)) for s in slabs)
     header = _encoder.encode(
         _FeedHeader(
-            message.generation, message.cell, message.tick, message.revision, described, message.until
+            message.generation,
+            message.cell,
+            message.tick,
+            message.revision,
+            described,
+            message.until,
+            message.epoch,
         )
     )
     return _PREFIX.pack(VERSION | PACKED if packed else VERSION, len(header)) + header
 
 
-def mould_of(generation: int, cell: int, y: Progression, x: Progression) -> tuple[bytes, int]:
+def mould_of(generation: int, cell: int, y: Progression, x: Progression, epoch: int = 0) -> tuple[bytes, int]:
     """The head of a block for whatever tick, and where its eight bytes stand, the highest first.
 
     Of one slab of revision 0 with four bytes a value; otherwise the head that `head_of` makes, in more bytes.
@@ -91,7 +114,7 @@ def mould_of(generation: int, cell: int, y: Progression, x: Progression) -> tupl
     77
     """
     header, other = (
-        _encoder.encode(_FeedHeader(generation, cell, tick, 0, ((y, x, "<f4"),), 0))
+        _encoder.encode(_FeedHeader(generation, cell, tick, 0, ((y, x, "<f4"),), 0, epoch))
         for tick in (_ANY_TICK, _OTHER_TICK)
     )
     at = next(place for place, (a, b) in enumerate(zip(header, other, strict=True)) if a != b)
@@ -141,7 +164,17 @@ def decode_all(frame: bytes, unpack: Callable[[bytes, int], bytes] | None = None
             else:
                 slabs = _slabs(frame, at, header.slabs)
             at = end
-        found.append(Feed(header.generation, header.cell, header.tick, header.revision, slabs, header.until))
+        found.append(
+            Feed(
+                header.generation,
+                header.cell,
+                header.tick,
+                header.revision,
+                slabs,
+                header.until,
+                header.epoch,
+            )
+        )
     if not found:
         raise CodecError(f"frame: found {len(frame)} bytes, expected at least {_PREFIX.size}")
     return found

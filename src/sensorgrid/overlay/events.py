@@ -13,7 +13,8 @@ from sensorgrid.model.block import Slab, Values
 from sensorgrid.model.ids import PeerId, QueryId
 from sensorgrid.model.query import Query
 from sensorgrid.overlay.forwarding import Plan
-from sensorgrid.overlay.messages import Message
+from sensorgrid.overlay.messages import VERSION, Message, Why
+from sensorgrid.overlay.roster import Roster
 
 # -- events
 
@@ -23,6 +24,8 @@ class PeerUp:
     """A connection is open. If there was one with this peer, it is gone with all that was said on it."""
 
     peer: PeerId
+    version: int = VERSION
+    """of the wire, that both ends speak"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,26 +59,10 @@ class Woke:
 
 
 @dataclass(frozen=True, slots=True)
-class Region:
-    """Who owns a region."""
+class Learned:
+    """Somebody outside tells a roster: a file, a greeting, an operator. It counts if it is newer."""
 
-    attribute: int
-    cell: int
-    """a spatial cell"""
-    owner: PeerId
-    epoch: int
-    """grows with every change of owner"""
-
-
-@dataclass(frozen=True, slots=True)
-class Assigned:
-    """The regions of the world, as far as this broker shall know them: its own and its neighbours'."""
-
-    regions: tuple[Region, ...]
-    links: tuple[PeerId, ...] = ()
-    """neighbours of a broker without a region"""
-    brokers: tuple[PeerId, ...] = ()
-    """all brokers that there are, as far as known: candidates for relays"""
+    roster: Roster
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,19 +150,9 @@ ClientEvent: TypeAlias = Submitted | Refined | Moved | Cancelled
 """what happens to clients only"""
 
 BrokerEvent: TypeAlias = (
-    PeerUp
-    | PeerDown
-    | Received
-    | Batch
-    | Woke
-    | Assigned
-    | Published
-    | Recalled
-    | Advised
-    | Routed
-    | Stopping
+    PeerUp | PeerDown | Received | Batch | Woke | Learned | Published | Recalled | Advised | Routed | Stopping
 )
-"""what happens to brokers; the first five to clients as well"""
+"""what happens to brokers; the first six to clients as well"""
 
 Event: TypeAlias = BrokerEvent | ClientEvent
 
@@ -194,6 +171,19 @@ class Unused:
     """A connection that nobody needs is closed; the peer is well."""
 
     peer: PeerId
+
+
+@dataclass(frozen=True, slots=True)
+class RosterChanged:
+    """This broker holds a newer roster."""
+
+    before: Roster | None
+    roster: Roster
+
+
+@dataclass(frozen=True, slots=True)
+class Outdated:
+    """Somebody knows a higher epoch of a region than this broker: its roster is old."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -231,7 +221,7 @@ class TicksMissing:
 TAPS = (TickComplete, TickRevised, TicksMissing)
 """what can be tapped from the supplies of a broker, its own regions and what it relays"""
 
-LocalEvent: TypeAlias = Broken | Unused | TickComplete | TickRevised | TicksMissing
+LocalEvent: TypeAlias = Broken | Unused | RosterChanged | Outdated | TickComplete | TickRevised | TicksMissing
 
 # -- effects
 
@@ -277,6 +267,13 @@ class Recall:
 
 
 @dataclass(frozen=True, slots=True)
+class Adopted:
+    """A newer roster is held here from now on: for those who are no peers, such as publishers."""
+
+    roster: Roster
+
+
+@dataclass(frozen=True, slots=True)
 class Deliver:
     """Values for the user: what a piece of the query holds at a tick; None says that there are none, up to `until`."""
 
@@ -297,6 +294,9 @@ class Reply:
     query: QueryId
     status: str
     reason: str = ""
+    """for people"""
+    why: Why | None = None
+    """for programs"""
 
 
-Effect: TypeAlias = Connect | Disconnect | Send | Spread | Recall | Deliver | Reply
+Effect: TypeAlias = Connect | Disconnect | Send | Spread | Recall | Adopted | Deliver | Reply

@@ -17,6 +17,14 @@ if TYPE_CHECKING:
     from sensorgrid.overlay.intake import Piece
     from sensorgrid.overlay.loads import Sums
     from sensorgrid.overlay.outlets import Entry, Reservation, Supply
+    from sensorgrid.overlay.roster import Roster
+
+
+class RosterFace(Protocol):
+    """See `boards.HeldRoster`."""
+
+    @property
+    def current(self) -> "Roster | None": ...
 
 
 class RegionsFace(Protocol):

@@ -9,7 +9,7 @@ from sensorgrid.overlay.events import Spread, TickComplete, TickRevised, TicksMi
 from sensorgrid.overlay.forwarding import PLAN_MIN
 from sensorgrid.overlay.kernel import Kernel
 from sensorgrid.overlay.messages import Feed
-from sensorgrid.overlay.outlets import Entry, Supply, Tick
+from sensorgrid.overlay.outlets import NOTHING, Entry, Supply, Tick
 
 GAP: Tick = (-1, None)
 """what a ring holds for a tick that the owner lacks: data of any revision replace it"""
@@ -78,7 +78,7 @@ def _spread(kernel: Kernel, supply: Supply, tick: int, slabs: tuple[Slab, ...]) 
                 table.stale = True
     if not served:
         return False
-    plan = table.plan()
+    plan = table.plan(supply.epoch)
     counters = kernel.counters
     counters.sent_points += plan.points
     counters.messages["Feed"] = counters.messages.get("Feed", 0) + plan.receivers
@@ -99,7 +99,10 @@ def skip(kernel: Kernel, supply: Supply, until: int) -> None:
 
 
 def catch_up(kernel: Kernel, entry: Entry, supply: Supply) -> None:
-    """Send a new entry what it missed, and before it the revised ticks just before its own."""
+    """Send a new entry what it missed, and before that what has changed of the ticks just before its own.
+
+    What the receiver has of those it has said (rule 7): revision 0, unless it named another one or a gap.
+    """
     if supply.head is None:
         return
     first = entry.next
@@ -109,10 +112,11 @@ def catch_up(kernel: Kernel, entry: Entry, supply: Supply) -> None:
         first = entry.next
     for tick in range(first - kernel.settings.lateness_ticks, end):
         held = supply.ring.get(tick)
-        if held is not None and (tick == entry.next or (tick < first and held[0] > 0)):
+        if held is not None and (tick == entry.next or (tick < first and held[0] > entry.held.get(tick, 0))):
             _send(kernel, entry, tick, max(held[0], 0), _part(kernel, entry, supply, held[1], tick))
             if tick == entry.next:
                 entry.next += 1
+    entry.held = NOTHING
 
 
 def _gap(kernel: Kernel, entry: Entry, until: int) -> None:
@@ -136,4 +140,5 @@ def _send(
 ) -> None:
     if slabs is not None:
         kernel.counters.sent_points += sum(slab.points for slab in slabs)
-    kernel.send(entry.peer, Feed(entry.generation, entry.cell, tick, revision, slabs, until))
+    epoch = 0 if entry.supply is None else entry.supply.epoch
+    kernel.send(entry.peer, Feed(entry.generation, entry.cell, tick, revision, slabs, until, epoch))

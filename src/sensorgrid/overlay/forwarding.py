@@ -31,11 +31,14 @@ PLAN_MIN = 8
 class Share:
     """Receivers that get the very same message: a rectangle of every tick."""
 
-    __slots__ = ("cell", "generation", "peers", "x", "y")
+    __slots__ = ("cell", "epoch", "generation", "peers", "x", "y")
 
-    def __init__(self, cell: int, generation: int, wanted: Wanted, peers: tuple[PeerId, ...]) -> None:
+    def __init__(
+        self, cell: int, generation: int, wanted: Wanted, peers: tuple[PeerId, ...], epoch: int
+    ) -> None:
         self.cell = cell
         self.generation = generation
+        self.epoch = epoch
         self.y = wanted.y
         """rows"""
         self.x = wanted.x
@@ -45,7 +48,7 @@ class Share:
     def feed(self, tick: int, slab: Slab) -> Feed:
         """What each of them is sent."""
         slabs = cut((slab,), (Wanted(self.y, self.x, 0, 1),), tick)
-        return Feed(self.generation, self.cell, tick, 0, slabs)
+        return Feed(self.generation, self.cell, tick, 0, slabs, 0, self.epoch)
 
 
 class Plan:
@@ -121,13 +124,15 @@ class Row:
 class Table:
     """Rows by cell and clip."""
 
-    __slots__ = ("_like", "_plan", "rows", "stale")
+    __slots__ = ("_epoch", "_like", "_plan", "rows", "stale")
 
     def __init__(self) -> None:
         self.rows: dict[tuple[int, Clip | None], Row] = {}
         self.stale = True
         """whether other entries go in step than those in the plan"""
         self._plan: Plan | None = None
+        self._epoch = 0
+        """of the owner when the plan was made"""
         self._like: tuple[Progression, Progression] = ((0, 0, 1), (0, 0, 1))
         """rows and columns of the blocks that the plan is for"""
 
@@ -160,9 +165,10 @@ class Table:
             if row.straight is None:
                 row.straight = row.is_straight(grid, slab)
 
-    def plan(self) -> Plan:
+    def plan(self, epoch: int) -> Plan:
         """For the entries that go in step."""
-        if self._plan is None or self.stale:
+        if self._plan is None or self.stale or epoch != self._epoch:
+            self._epoch = epoch
             shares: list[Share] = []
             for row in self.rows.values():
                 peers: dict[int, list[PeerId]] = {}
@@ -171,7 +177,7 @@ class Table:
                         peers.setdefault(entry.generation, []).append(entry.peer)
                 if peers:
                     assert row.wanted is not None, f"{row.cell:b} is not compiled"
-                    shares += [Share(row.cell, g, row.wanted[0], tuple(p)) for g, p in peers.items()]
+                    shares += [Share(row.cell, g, row.wanted[0], tuple(p), epoch) for g, p in peers.items()]
             self._plan = Plan(*self._like, tuple(shares))
             self.stale = False
         return self._plan

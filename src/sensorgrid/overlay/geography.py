@@ -6,12 +6,23 @@ from sensorgrid.index.cell import Cell
 from sensorgrid.model.box import Box
 from sensorgrid.model.grid import Grid
 from sensorgrid.model.ids import PeerId
-from sensorgrid.overlay.events import Assigned, Region
+from sensorgrid.overlay.roster import Region
 
 
 def box_of(grid: Grid, cell: int) -> Box:
     """Where a cell lies, by index."""
     return Cell(cell).box(grid)
+
+
+def points_of(grid: Grid, cell: int) -> int:
+    """Points of a cell in one period: what a stream of it costs, whatever is in it."""
+    return grid.points_per_period >> (cell.bit_length() - 1)
+
+
+def first_of(cell: int, digits: int) -> int:
+    """The ID of the first leaf of a cell, in a tree that is so deep: where it stands in the space of IDs."""
+    length = cell.bit_length() - 1
+    return (cell ^ 1 << length) << max(0, digits - length)
 
 
 def middle_of(box: Box) -> tuple[float, float]:
@@ -41,8 +52,8 @@ def touch(grid: Grid, a: Box, b: Box) -> bool:
     return beside and a.y0 <= b.y1 and b.y0 <= a.y1
 
 
-def view_of(me: PeerId, regions: Iterable[Region], grid: Grid, links: Iterable[PeerId] = ()) -> Assigned:
-    """What one broker knows of an assignment: its own regions and those that touch them, for each attribute."""
+def view_of(me: PeerId, regions: Iterable[Region], grid: Grid) -> tuple[Region, ...]:
+    """What of the regions one broker routes by: its own and those that touch them, for each attribute."""
     known = sorted(regions, key=lambda r: (r.attribute, r.cell))
     boxes = {(r.attribute, r.cell): box_of(grid, r.cell) for r in known}
     mine = [(r.attribute, boxes[r.attribute, r.cell]) for r in known if r.owner == me]
@@ -56,4 +67,4 @@ def view_of(me: PeerId, regions: Iterable[Region], grid: Grid, links: Iterable[P
         # Of an attribute of which it owns nothing it has no neighbours: two regions somewhere are a way in.
         others = [r for r in known if r.attribute == attribute]
         shown += [others[(me + step) % len(others)] for step in range(min(2, len(others)))]
-    return Assigned(tuple(shown), tuple(links))
+    return tuple(shown)

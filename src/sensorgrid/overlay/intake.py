@@ -8,6 +8,9 @@ A piece has at most one `feed`, whose blocks it lives on, and one `trial`, a fee
 trial takes over only when its path is known, does not lead through this receiver, and it stands at the piece's
 next tick: it was asked to begin there and has been granted, or its blocks have caught up with what the feed
 brought meanwhile. Make before break. Blocks of both are welcome; each is clipped to what is missing.
+
+What comes from an owner of a higher epoch is preferred: a feed is not given up for a trial of a lower one, and where
+the roster names a newer owner than the one that the feed comes from, the new one is tried after a while.
 """
 
 from collections.abc import Iterable
@@ -17,7 +20,25 @@ from typing import Protocol
 from sensorgrid.index.codes import beside, contains
 from sensorgrid.model.block import Slab
 from sensorgrid.model.ids import Instant, PeerId, is_broker
-from sensorgrid.overlay.messages import NO_ROOM, Clip, Feed, Grant, Leave, Path, Redirect, Refuse, Want
+from sensorgrid.overlay.messages import (
+    BROKEN,
+    CUT,
+    NO_ANSWER,
+    NO_ROOM,
+    NOBODY,
+    NOBODY_ANSWERS,
+    Clip,
+    Feed,
+    Grant,
+    Leave,
+    Path,
+    Reason,
+    Redirect,
+    Refuse,
+    Want,
+    Why,
+)
+from sensorgrid.overlay.roster import Roster
 from sensorgrid.overlay.settings import Settings
 
 SEARCHES_MAX = 6
@@ -27,7 +48,7 @@ SEARCHES_MAX = 6
 class Source:
     """One entry at one provider, seen from the receiver."""
 
-    __slots__ = ("at", "cell", "generation", "path", "peer")
+    __slots__ = ("at", "cell", "epoch", "generation", "path", "peer")
 
     def __init__(self, peer: PeerId, generation: int, cell: int, at: int) -> None:
         self.peer = peer
@@ -37,14 +58,16 @@ class Source:
         """the tick that it will send next"""
         self.path: Path | None = None
         """None: not granted yet, or unknown at present"""
+        self.epoch = 0
+        """of the owner at its beginning; 0: not known"""
 
 
 class Piece:
     """A disjoint part of what a receiver wants."""
 
     __slots__ = (
-        "attribute", "begin", "cell", "clip", "due", "feed", "first", "hints", "next", "owner", "passing", "points",
-        "revisions", "trial", "tried", "until", "why",
+        "attribute", "begin", "cell", "clip", "due", "feed", "first", "heir", "hints", "next", "owner", "passing",
+        "points", "revisions", "trial", "tried", "until", "why",
     )  # fmt: skip
 
     def __init__(
@@ -79,8 +102,10 @@ class Piece:
         """providers asked in vain since it was last fed"""
         self.hints: tuple[PeerId, ...] = ()
         """providers worth asking"""
-        self.why = ""
+        self.why: Reason | None = None
         """the refusal that weighs most since it was last fed"""
+        self.heir: tuple[int, PeerId] | None = None
+        """(epoch, owner) as the roster has it, if its feed came from an owner before that one"""
         self.due: Instant | None = None
         """when something must have happened"""
         self.passing = False
@@ -122,7 +147,7 @@ class Host(Protocol):
     def moved(self, piece: Piece) -> None:
         """A piece has another path, or none at present."""
 
-    def lost(self, piece: Piece, reason: str) -> None:
+    def lost(self, piece: Piece, reason: Reason) -> None:
         """Nobody feeds a piece; the host has to drop it."""
 
     def cut(self, piece: Piece, parts: list[int]) -> list[Piece] | None:
@@ -168,7 +193,15 @@ class Intake:
                     piece.tried = (*piece.tried, peer)
                 self._arm(piece, self.settings.patience_s)
             items = tuple((piece.cell, piece.points, piece.next) for piece in group)
-            self.host.send(peer, Want(generation, attribute, items, clip, until, via, not self.host.roams))
+            held = tuple(
+                (piece.cell, tick, revision)
+                for piece in group
+                for tick, revision in piece.revisions.items()
+                if tick >= piece.next - self.settings.lateness_ticks
+            )
+            self.host.send(
+                peer, Want(generation, attribute, items, clip, until, via, not self.host.roams, held)
+            )
 
     def seek(self, pieces: list[Piece], owner: bool = False) -> None:
         """Look for providers."""
@@ -180,7 +213,7 @@ class Intake:
         """Nobody can be found for a piece at present."""
         if piece.feed is None and piece.trial is None:
             piece.due = None
-            self.host.lost(piece, "nobody within reach has it")
+            self.host.lost(piece, NOBODY)
 
     def drop(self, pieces: Iterable[Piece]) -> None:
         """Want pieces no longer; nothing of them stays (rule 9)."""
@@ -190,7 +223,7 @@ class Intake:
                 if source is not None and self._forget(source) is not None:
                     leaving.setdefault((source.peer, source.generation), []).append(source.cell)
             piece.feed = piece.trial = piece.due = None
-            piece.tried, piece.hints, piece.why = (), (), ""
+            piece.tried, piece.hints, piece.why, piece.heir = (), (), None, None
         for (peer, generation), cells in leaving.items():
             self.host.send(peer, Leave(generation, tuple(cells)))
 
@@ -205,6 +238,21 @@ class Intake:
         """Whether anything comes, or shall come, from a peer."""
         return bool(self.sources.get(peer))
 
+    def succeeded(self, roster: Roster) -> None:
+        """Regions may have other owners: streams of the old ones shall come from the new ones before long.
+
+        Old owners see to that themselves; what is still fed by one after a while goes to the new one on its own.
+        """
+        if not self.host.roams:
+            return
+        for piece in list(dict.fromkeys(p for known in self.sources.values() for p in known.values())):
+            feed, region = piece.feed, roster.region(piece.attribute, piece.cell)
+            if feed is None or region is None or not 0 < feed.epoch < region.epoch:
+                continue
+            piece.heir = (region.epoch, region.owner)
+            if piece.due is None:
+                self._arm(piece, self.settings.path_patience_s)
+
     # -- what providers say
 
     def granted(self, peer: PeerId, message: Grant) -> None:
@@ -216,6 +264,8 @@ class Intake:
             if message.path is not None and not (message.path and all(map(is_broker, message.path))):
                 continue  # streams pass brokers only, and one at least
             source.path = message.path
+            if message.path is not None:
+                source.epoch = message.epoch
             if message.path is not None and self.host.me in message.path:
                 # Whoever finds itself in a path leaves at once, for the owner: two crossed redirects form a
                 # circle in which no block will ever show.
@@ -228,7 +278,7 @@ class Intake:
                 self._consider(piece)
             else:
                 if piece.trial is None:  # else its own time runs, and must
-                    self._arm(piece, self.settings.path_patience_s if message.path is None else None)
+                    self._arm_fed(piece)
                 self.host.moved(piece)
 
     def refused(self, peer: PeerId, message: Refuse) -> None:
@@ -244,9 +294,9 @@ class Intake:
                         continue
                     piece.trial = source
                 piece.hints = tuple(dict.fromkeys((*message.elsewhere, *piece.hints)))
-                if message.reason == NO_ROOM:
+                if message.said.why is Why.NO_ROOM:
                     piece.why = NO_ROOM  # whatever else fails: with more room it would not have been tried
-                self._unfed(piece, source, message.reason)
+                self._unfed(piece, source, message.said)
 
     def redirected(self, peer: PeerId, message: Redirect) -> None:
         """A provider wants entries to be taken from elsewhere (rule 5)."""
@@ -259,7 +309,7 @@ class Intake:
                 # Only this provider has cut its entry: leave it there under its old name.
                 self._forget(source)
                 self.host.send(peer, Leave(message.generation, (cell,)))
-                self._unfed(piece, source, "cut")
+                self._unfed(piece, source, CUT)
                 continue
             if part != cell:
                 piece = self._split(piece, source, part)
@@ -282,6 +332,8 @@ class Intake:
         piece, source = self._entry(peer, message.generation, message.cell)
         if piece is None or source is None:
             return
+        if message.epoch > source.epoch:
+            source.epoch = message.epoch
         if message.slabs is None:
             self._skip(piece, source, message.tick, max(message.until, message.tick + 1))
         else:
@@ -300,7 +352,7 @@ class Intake:
                     generation,
                     cell,
                 ):
-                    self._unfed(piece, source, "the connection broke")
+                    self._unfed(piece, source, BROKEN)
 
     # -- time
 
@@ -319,15 +371,20 @@ class Intake:
                 source = piece.trial
                 self._leave(piece, source)
                 if piece.feed is None:
-                    self._search(piece, "no answer")
-                elif piece.feed.path is None:
-                    self._arm(piece, self.settings.path_patience_s)
+                    self._search(piece, NO_ANSWER)
+                else:
+                    self._arm_fed(piece)
             elif piece.feed is None:
-                self._search(piece, "nobody answers")
+                self._search(piece, NOBODY_ANSWERS)
             elif piece.feed.path is None:
                 self._leave(piece, piece.feed)
                 self.seek([piece], owner=True)
                 self.host.moved(piece)
+            elif piece.heir is not None:
+                epoch, owner = piece.heir
+                piece.heir = None
+                if piece.feed.epoch < epoch and owner not in (self.host.me, piece.feed.peer):
+                    self.ask([piece], owner)
 
     # -- inside
 
@@ -347,7 +404,9 @@ class Intake:
     def _skip(self, piece: Piece, source: Source, tick: int, until: int) -> None:
         """A gap, however long, is one step; what it names may still come, as data replace a gap."""
         first = piece.next
-        if tick <= first < until:
+        feed = piece.feed
+        old = source is not feed and feed is not None and 0 < source.epoch < feed.epoch
+        if tick <= first < until and not old:  # an owner that was replaced no longer knows what there is
             piece.next = until
             for missed in range(max(first, until - self.settings.ring_ticks), until):
                 piece.revisions[missed] = -1
@@ -360,9 +419,13 @@ class Intake:
         trial, feed = piece.trial, piece.feed
         if trial is None or trial.path is None or trial.at < piece.next:
             return
+        if feed is not None and feed.path is not None and 0 < trial.epoch < feed.epoch:
+            self._leave(piece, trial)  # of an owner that was replaced
+            self._arm_fed(piece)
+            return
         piece.feed, piece.trial = trial, None
-        piece.tried, piece.hints, piece.why = (), (), ""
-        piece.due = None
+        piece.tried, piece.hints, piece.why = (), (), None
+        self._arm_fed(piece)
         if feed is not None and self._forget(feed) is not None:
             switched = (self.host.now, feed.peer, trial.peer)
             self.switches += switched != self._switched
@@ -371,24 +434,22 @@ class Intake:
             self.host.send(feed.peer, Leave(feed.generation, (feed.cell,)))
         self.host.moved(piece)
 
-    def _unfed(self, piece: Piece, source: Source, reason: str) -> None:
+    def _unfed(self, piece: Piece, source: Source, reason: Reason) -> None:
         """One of a piece's sources is gone."""
         if source is piece.trial:
             piece.trial = None
             if piece.feed is None:
                 self._search(piece, reason)
             else:
-                piece.due = None
-                piece.tried, piece.hints, piece.why = (), (), ""
-                if piece.feed.path is None:
-                    self._arm(piece, self.settings.path_patience_s)
+                piece.tried, piece.hints, piece.why = (), (), None
+                self._arm_fed(piece)
         elif source is piece.feed:
             piece.feed = None
             self.host.moved(piece)
             if piece.trial is None:
                 self._search(piece, reason)
 
-    def _search(self, piece: Piece, reason: str) -> None:
+    def _search(self, piece: Piece, reason: Reason) -> None:
         """Try the next provider that was named, then the owner, then give up: nobody wanders (rule 10)."""
         if piece.passing:
             piece.passing = False
@@ -418,7 +479,7 @@ class Intake:
         del known[source.generation, source.cell]
         for new in parts:
             mine = Source(source.peer, source.generation, new.cell, source.at)
-            mine.path = source.path
+            mine.path, mine.epoch = source.path, source.epoch
             if source is piece.feed:
                 new.feed = mine
             else:
@@ -431,8 +492,7 @@ class Intake:
     def _abandon(self, piece: Piece, source: Source) -> None:
         self._leave(piece, source)
         if piece.trial is None:
-            unknown = piece.feed is not None and piece.feed.path is None
-            self._arm(piece, self.settings.path_patience_s if unknown else None)
+            self._arm_fed(piece)
 
     def _leave(self, piece: Piece, source: Source) -> None:
         if self._forget(source) is not None:
@@ -472,6 +532,14 @@ class Intake:
             if piece is not None and source is not None:
                 found.append((piece, source))
         return found
+
+    def _arm_fed(self, piece: Piece) -> None:
+        """What a piece without a trial waits for, if for anything: a path, or that its feed follows the roster."""
+        feed = piece.feed
+        if piece.heir is not None and feed is not None and feed.epoch >= piece.heir[0]:
+            piece.heir = None
+        waits = feed is not None and (feed.path is None or piece.heir is not None)
+        self._arm(piece, self.settings.path_patience_s if waits else None)
 
     def _arm(self, piece: Piece, after_s: float | None) -> None:
         self.watch(piece, None if after_s is None else self.host.now + after_s)

@@ -77,7 +77,7 @@ def _interest(outlets: OutletsFace, intake: IntakeFace) -> Iterator[str]:
         yield f"{len(held - wanted)} pieces are taken that no supply needs"
     for by in outlets.supplies.values():
         for supply in by.values():
-            if supply.piece is not None and not supply.entries:
+            if supply.piece is not None and not supply.entries and not supply.standing:
                 yield f"supply {supply.attribute}:{supply.cell:b} is taken for nobody"
             if supply.piece is not None and supply.piece.feed is None and supply.path is not None:
                 yield f"supply {supply.attribute}:{supply.cell:b} has a path and no provider"

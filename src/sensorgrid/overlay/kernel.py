@@ -15,7 +15,7 @@ from sensorgrid.index.layout import layout_of
 from sensorgrid.model.grid import Grid
 from sensorgrid.model.ids import Instant, PeerId
 from sensorgrid.overlay.events import Connect, Disconnect, Effect, LocalEvent, Send
-from sensorgrid.overlay.messages import Message
+from sensorgrid.overlay.messages import VERSION, Message
 from sensorgrid.overlay.settings import Settings
 
 PENDING_MAX = 10_000
@@ -62,12 +62,15 @@ class Links:
         self.effects = effects
         self.up: dict[PeerId, Instant] = {}
         """open connections, and when a message last came"""
+        self.versions: dict[PeerId, int] = {}
+        """of the wire that is spoken on open connections, where it is not the newest"""
         self.dialling: dict[PeerId, list[Message]] = {}
 
     def send(self, peer: PeerId, message: Message) -> None:
         """Send, dialling first if need be. What does not fit is lost, as on a broken connection."""
         if peer in self.up:
-            self.effects.append(Send(peer, message))
+            if self.understands(peer, message):
+                self.effects.append(Send(peer, message))
             return
         queue = self.dialling.get(peer)
         if queue is None:
@@ -76,15 +79,24 @@ class Links:
         if len(queue) < PENDING_MAX:
             queue.append(message)
 
-    def opened(self, peer: PeerId, now: Instant) -> None:
-        """A connection is there."""
+    def understands(self, peer: PeerId, message: Message) -> bool:
+        """Whether a peer speaks a version that has this message; of one that is being dialled it is not known yet."""
+        return not self.versions or message.since <= self.versions.get(peer, VERSION)
+
+    def opened(self, peer: PeerId, now: Instant, version: int = VERSION) -> None:
+        """A connection is there, on which a version is spoken."""
         self.up[peer] = now
+        self.versions.pop(peer, None)
+        if version < VERSION:
+            self.versions[peer] = version
         for message in self.dialling.pop(peer, ()):
-            self.effects.append(Send(peer, message))
+            if self.understands(peer, message):
+                self.effects.append(Send(peer, message))
 
     def closed(self, peer: PeerId) -> None:
         """A connection is gone, or could not be made."""
         self.up.pop(peer, None)
+        self.versions.pop(peer, None)
         self.dialling.pop(peer, None)
 
     def close(self, peer: PeerId) -> None:
@@ -113,8 +125,10 @@ class Counters:
 class Kernel:
     """Of one broker."""
 
-    def __init__(self, me: PeerId, grid: Grid, settings: Settings, rng: Random) -> None:
+    def __init__(self, me: PeerId, grid: Grid, settings: Settings, rng: Random, incarnation: int = 0) -> None:
         self.me = me
+        self.incarnation = incarnation
+        """larger than in any earlier life of this broker, so that others believe what it says anew"""
         self.grid = grid
         self.settings = settings
         self.rng = rng
@@ -130,10 +144,16 @@ class Kernel:
         self.tapped = False
         """whether anybody listens to what becomes of supplies"""
 
+    def have(self, effect: Effect) -> None:
+        """Have the world do something."""
+        self.effects.append(effect)
+
     def send(self, peer: PeerId, message: Message) -> None:
         """Send a message, counted by kind. Receivers dial: what answers a peer that is gone is dropped."""
         links = self.links
         if peer not in links.up and peer not in links.dialling and not message.dials:
+            return
+        if not links.understands(peer, message):
             return
         kind = type(message).__name__
         counts = self.counters.messages

@@ -7,22 +7,66 @@ by a partial redirect, its parts keep the generation, so both sides name them al
 
 Cells are codes (see `sensorgrid.index.cell`), attributes are places in the grid's list.
 
-A message says two things about itself, as facts of its class: who may say it to a broker (`said_by`), and whether a
-connection is opened to say it (`dials`). Everything else that needs a list of messages derives it from `known`.
+A message says of itself, as facts of its class, who may say it to a broker (`said_by`), whether a connection is opened
+to say it (`dials`), and from which version of the wire on it is understood (`since`, and `added` for single fields).
+Everything else that needs a list of messages derives it from `known`.
 """
 
-from enum import Enum
+from collections.abc import Mapping
+from enum import Enum, StrEnum
 from types import MappingProxyType
-from typing import Annotated, Any, ClassVar, TypeAlias
+from typing import Annotated, Any, ClassVar, NamedTuple, TypeAlias
 
 from msgspec import Meta, Struct
 
 from sensorgrid.model.block import Slab
 from sensorgrid.model.grid import BITS_MAX, DIGITS_MAX
 from sensorgrid.model.ids import PeerId
+from sensorgrid.overlay.roster import Member, Region, Roster, Terms
 
-NO_ROOM = "no bandwidth left"
-"""the reason of a refusal that more budget would have prevented"""
+VERSION = 2
+"""of what is said here; a peer that speaks an older one is told only what that one has"""
+
+
+class Why(StrEnum):
+    """Why something is not, or no longer, fed: for programs."""
+
+    NO_ROOM = "no room"
+    """more budget would have prevented it"""
+    UNHEARD = "unheard"
+    """nobody answered, which may only mean that a question was lost"""
+    TOO_OLD = "too old"
+    CUT = "cut"
+    MOVED = "moved"
+    STOPS = "stops"
+    OWNER = "owner"
+    """somebody else owns it"""
+    NOBODY = "nobody"
+    SENSELESS = "senseless"
+    BROKEN = "broken"
+    OTHER = "other"
+    """what the other side says is not known here"""
+
+
+class Reason(NamedTuple):
+    """Why, for programs and for people."""
+
+    why: Why
+    text: str
+
+
+NO_ROOM = Reason(Why.NO_ROOM, "no bandwidth left")
+TOO_OLD = Reason(Why.TOO_OLD, "too old")
+CUT = Reason(Why.CUT, "cut")
+SEVERAL_OWNERS = Reason(Why.CUT, "several owners")
+MOVED = Reason(Why.MOVED, "moved")
+STOPS = Reason(Why.STOPS, "the broker stops")
+ANOTHER_OWNER = Reason(Why.OWNER, "another owner")
+NOBODY = Reason(Why.NOBODY, "nobody within reach has it")
+NOBODY_ANSWERS = Reason(Why.UNHEARD, "nobody answers")
+NO_ANSWER = Reason(Why.UNHEARD, "no answer")
+SENSELESS = Reason(Why.SENSELESS, "not a wish that can be met")
+BROKEN = Reason(Why.BROKEN, "the connection broke")
 
 Code: TypeAlias = Annotated[int, Meta(ge=1, le=(2 << DIGITS_MAX) - 1)]
 """a cell; checked when a message is decoded"""
@@ -67,6 +111,10 @@ class Message(Struct, frozen=True, array_like=True, tag=True, gc=False):
     said_by: ClassVar[Speaker]
     dials: ClassVar[bool]
     """whether it is worth opening a connection for; otherwise it is dropped where none is open or being opened"""
+    since: ClassVar[int] = 1
+    """the first version of the wire that has it; it is not said to a peer that speaks an older one"""
+    added: ClassVar[Mapping[str, int]] = MappingProxyType({})
+    """fields that came later, always at the end, and with which version"""
 
     def __init_subclass__(cls, **options: Any) -> None:
         """Learn of a message, if it says what a message has to say of itself."""
@@ -103,6 +151,9 @@ class Want(Message, frozen=True):
     """who sent me here: your provider, if you have none yet"""
     stays: bool = False
     """I can dial nobody else: do not redirect me"""
+    held: tuple[tuple[Code, int, int], ...] = ()
+    """(cell, tick, revision) of recent ticks before those that I have in another revision than 0; -1: as a gap"""
+    added = MappingProxyType({"held": 2})
 
 
 class Leave(Message, frozen=True):
@@ -128,6 +179,9 @@ class Grant(Message, frozen=True):
     cells: tuple[Code, ...]
     path: Path | None
     """None: unknown at present"""
+    epoch: Count = 0
+    """of the owner that the path begins with; 0: not known, as the path"""
+    added = MappingProxyType({"epoch": 2})
 
 
 class Refuse(Message, frozen=True):
@@ -143,6 +197,25 @@ class Refuse(Message, frozen=True):
     """brokers that carry the cells"""
     parts: tuple[Code, ...] = ()
     """the first cell as this broker could feed it: ask for these instead"""
+    code: str = ""
+    """the reason for programs, see `Why`"""
+    added = MappingProxyType({"code": 2})
+
+    @property
+    def said(self) -> Reason:
+        """Why; a peer of an older version says it to people only."""
+        if not self.code:
+            return Reason(_OLD_WORDS.get(self.reason, Why.OTHER), self.reason)
+        return Reason(Why(self.code) if self.code in _WHYS else Why.OTHER, self.reason)
+
+
+_WHYS = frozenset(Why)
+_OLD_WORDS = {
+    said: reason.why
+    for reason in (NO_ROOM, NOBODY_ANSWERS, NO_ANSWER)
+    for said in (reason.text, f"no provider: {reason.text}")
+}
+"""what version 1 says that makes a difference"""
 
 
 class Redirect(Message, frozen=True):
@@ -171,6 +244,9 @@ class Feed(Message, frozen=True, gc=True):
     """None: a gap, which only the owner can make"""
     until: int = 0
     """for a gap: tick after its last, if it is longer than one"""
+    epoch: Count = 0
+    """of the owner that it comes from; 0: not known"""
+    added = MappingProxyType({"epoch": 2})
 
 
 # -- routing
@@ -333,6 +409,47 @@ class Steer(Message, frozen=True):
 
     items: tuple[tuple[int, Code, PeerId, PeerId], ...]
     """(attribute, cell, new provider, where that one takes it from if it has it not)"""
+
+
+# -- membership
+
+
+class Holds(Message, frozen=True):
+    """This is the roster that I hold: tell me if yours is newer."""
+
+    said_by = ANYONE
+    dials = False
+    since = 2
+
+    version: Count
+    """0: none"""
+    digest: str
+    """of its content"""
+
+
+class Told(Message, frozen=True, gc=True):
+    """A roster."""
+
+    said_by = BROKERS
+    dials = True
+    since = 2
+
+    version: Count
+    terms: Terms
+    members: tuple[Member, ...]
+    regions: tuple[Region, ...]
+
+    @classmethod
+    def of(cls, roster: Roster) -> "Told":
+        """To tell it."""
+        return cls(roster.version, roster.terms, roster.members, roster.regions)
+
+    def roster(self) -> Roster:
+        """What was told."""
+        return Roster(self.version, self.terms, self.members, self.regions)
+
+
+# -- connections
 
 
 class Alive(Message, frozen=True):

@@ -7,8 +7,9 @@ lives exactly as long as it has entries: interest upstream is a function of inte
 `Outlets` holds all entries and the budget. What they ask for in total never exceeds it, reservations included.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 
 from sensorgrid.index.codes import beside, contains, prefixes
 from sensorgrid.index.decompose import points_in
@@ -18,18 +19,21 @@ from sensorgrid.model.grid import Grid
 from sensorgrid.model.ids import Instant, PeerId, is_broker
 from sensorgrid.overlay.events import Published
 from sensorgrid.overlay.forwarding import Table
+from sensorgrid.overlay.geography import points_of
 from sensorgrid.overlay.intake import Piece
 from sensorgrid.overlay.kernel import Notebook
 from sensorgrid.overlay.loads import Loads
 from sensorgrid.overlay.messages import Clip, Path
+
+NOTHING: Mapping[int, int] = MappingProxyType({})
 
 
 class Entry:
     """What one receiver has from this broker under one name."""
 
     __slots__ = (
-        "attribute", "cell", "clip", "generation", "going", "granted", "in_step", "next", "peer", "size", "spread",
-        "stays", "supply", "until",
+        "attribute", "cell", "clip", "generation", "going", "granted", "held", "in_step", "next", "peer", "size",
+        "spread", "stays", "supply", "until",
     )  # fmt: skip
 
     def __init__(
@@ -63,6 +67,8 @@ class Entry:
         """where its receiver was redirected to"""
         self.spread: dict[int, int] | None = None
         """its points in each of the finest cells, once somebody wanted to know"""
+        self.held = NOTHING
+        """recent ticks before its first that its receiver has in another revision than 0, until it is fed"""
 
     def __repr__(self) -> str:
         return f"<Entry of {self.peer}: {self.attribute}:{bin(self.cell)[3:]}, {self.size} points>"
@@ -91,8 +97,8 @@ class Supply:
     """What a broker has of one cell, and who is fed from it."""
 
     __slots__ = (
-        "attribute", "cell", "early", "entries", "epoch", "head", "owed", "past", "path", "piece", "ring", "since",
-        "start", "table",
+        "attribute", "cell", "early", "entries", "epoch", "fence", "head", "moves", "owed", "past", "path", "piece",
+        "reading", "ring", "since", "standing", "start", "table",
     )  # fmt: skip
 
     def __init__(self, attribute: int, cell: int, since: Instant) -> None:
@@ -107,11 +113,19 @@ class Supply:
         self.piece: Piece | None = None
         """what it is taken through; None: a region of this broker"""
         self.early: list[Published] = []
-        """what was published while the lake was being read"""
+        """what was published while the lake was being read, and does not follow on what is here"""
         self.past: Piece | None = None
         """brings ticks from before the ring's start"""
         self.epoch = 0
-        """of an owner"""
+        """of the owner, this broker or the one that its path begins with"""
+        self.fence = 0
+        """the highest epoch that anybody named: an owner below it has been replaced"""
+        self.reading = False
+        """whether its owner, this broker, still waits for the tail of the lake"""
+        self.standing = False
+        """whether it is taken for nobody, as this broker is to own it"""
+        self.moves: PeerId | None = None
+        """the new owner, to which receivers are sent as soon as it feeds this broker"""
         self.ring: dict[int, Tick] = {}
         self.start: int | None = None
         """first tick from which on the ring has no holes"""
@@ -124,6 +138,10 @@ class Supply:
     def owned(self) -> bool:
         """Whether this broker is the owner."""
         return self.piece is None
+
+    def revisions(self) -> dict[int, int]:
+        """Recent ticks that are here, and so with its receivers, in another revision than 0; -1: as a gap."""
+        return {tick: revision for tick, (revision, _) in self.ring.items() if revision}
 
     def keep(self, tick: int, revision: int, slabs: tuple[Slab, ...] | None, ring_ticks: int) -> None:
         """Remember a tick, forget the oldest."""
@@ -279,6 +297,12 @@ class Outlets:
             if not below[code]:
                 del below[code]
 
+    def turn(self, supply: Supply, piece: Piece | None) -> None:
+        """An owner comes to take its region from another one, or a relay comes to own it (None)."""
+        supply.piece = piece
+        self._taken = None
+        self.reroute(supply)
+
     def reroute(self, supply: Supply) -> None:
         """A supply comes another way, or not at all."""
         if self._rerouted is not None:
@@ -394,7 +418,7 @@ class Outlets:
         """A part of an entry and what else there is of it, without those in which it has no point."""
         cells, clip = [part, *beside(entry.cell, part)], entry.clip
         if clip is None:
-            points = [self.grid.points_per_period >> (cell.bit_length() - 1) for cell in cells]
+            points = [points_of(self.grid, cell) for cell in cells]
         else:
             points = points_in(Box(*clip.box), clip.limits, cells, self.grid)
         found = [
@@ -403,7 +427,7 @@ class Outlets:
             if size
         ]
         for new in found:
-            new.granted, new.stays = entry.granted, entry.stays
+            new.granted, new.stays, new.held = entry.granted, entry.stays, entry.held
         return found
 
     def of(self, peer: PeerId, generation: int, cell: int) -> list[Entry]:

@@ -23,6 +23,7 @@ from sensorgrid.overlay.events import (
     Deliver,
     Effect,
     Event,
+    Learned,
     Moved,
     PeerDown,
     PeerUp,
@@ -35,11 +36,21 @@ from sensorgrid.overlay.events import (
 from sensorgrid.overlay.forwarding import wanted_of
 from sensorgrid.overlay.intake import Intake, Piece
 from sensorgrid.overlay.kernel import Links
-from sensorgrid.overlay.messages import NO_ROOM, Ask, Clip, Leave, Located, Message, Want
+from sensorgrid.overlay.messages import (
+    Ask,
+    Clip,
+    Holds,
+    Leave,
+    Located,
+    Message,
+    Reason,
+    Told,
+    Want,
+    Why,
+)
+from sensorgrid.overlay.roster import Roster
 from sensorgrid.overlay.settings import SILENCES, Settings
 
-UNHEARD = ("nobody answers", "no answer")
-"""reasons that may only mean that a question was lost"""
 HELD_MAX = 65_536
 """blocks that may wait for a query's admission"""
 
@@ -61,8 +72,8 @@ class Standing:
         self.until = until
         self.pieces: dict[Piece, None] = {}
         self.admitted = False
-        self.suspended = ""
-        """the reason; empty: it is not"""
+        self.suspended: Reason | None = None
+        """why; None: it is not"""
         self.attempts = 0
         """in vain, since it was last fed whole"""
         self.due: Instant | None = None
@@ -90,12 +101,15 @@ class Session:
         entries: tuple[PeerId, ...],
         rng: Random,
         roams: bool = True,
+        roster: Roster | None = None,
     ) -> None:
         self.me = me
         self.grid = grid
         self.settings = settings
         self.entries = entries
         """brokers to ask, the nearest first"""
+        self.roster = roster
+        """the newest that a broker told"""
         self.rng = rng
         self.roams = roams
         """whether it can dial any broker; one that cannot takes all from its first"""
@@ -107,7 +121,7 @@ class Session:
         self._request = 0
         self.lookups: dict[int, list[Piece]] = {}
         self._touched: dict[Standing, None] = {}
-        self._failed: dict[Standing, str] = {}
+        self._failed: dict[Standing, Reason] = {}
         self.sleeping: dict[Standing, None] = {}
         """suspended queries"""
         self._quiet: dict[PeerId, None] = {}
@@ -137,10 +151,12 @@ class Session:
                 self._move(entries)
             case Cancelled(query):
                 self._end(query, "cancelled")
-            case PeerUp(peer):
+            case PeerUp(peer, version):
                 if peer in self.links.up:
                     self.intake.peer_down(peer)
-                self.links.opened(peer, now)
+                self.links.opened(peer, now, version)
+            case Learned(roster):
+                self._learn(roster)
             case PeerDown(peer):
                 self.links.closed(peer)
                 self._down(peer)
@@ -171,6 +187,12 @@ class Session:
                 self.intake.redirected(peer, message)
             case Located():
                 self._located(message)
+            case Told():
+                if message.version > 0:
+                    self._learn(message.roster())
+            case Holds(version):
+                if self.roster is None or version > self.roster.version:
+                    self.links.send(peer, self._holds())
             case _:
                 pass
 
@@ -213,6 +235,23 @@ class Session:
         self._touched.clear()
         if self.links.up and self._beat is None:
             self._beat = self.now + (self.settings.alive_s or self.settings.idle_s)
+
+    # -- the roster
+
+    def _holds(self) -> Holds:
+        return Holds(0, "") if self.roster is None else Holds(self.roster.version, self.roster.digest)
+
+    def _learn(self, roster: Roster) -> None:
+        """A newer roster: ask brokers that are there, and follow regions to their owners."""
+        before = self.roster
+        if before is not None and (not roster.newer_than(before) or roster.terms != before.terms):
+            return
+        self.roster = roster
+        if self.roams:
+            there = tuple(peer for peer in self.entries if peer in roster.by_id)
+            more = tuple(peer for peer in roster.by_id if peer not in there)
+            self.entries = (*there, *more) or self.entries
+        self.intake.succeeded(roster)
 
     # -- queries
 
@@ -334,24 +373,28 @@ class Session:
             self.grid, cell, b
         )
 
-    def _end(self, query: QueryId, status: str, reason: str = "") -> None:
+    def _end(self, query: QueryId, status: str, reason: Reason | None = None) -> None:
         standing = self.queries.pop(query, None)
         if standing is not None:
             self.intake.drop([*standing.pieces, *standing.extra])
             self._touched.pop(standing, None)
             self._failed.pop(standing, None)
             self.sleeping.pop(standing, None)
-            self.effects.append(Reply(query, status, reason))
+            self._reply(query, status, reason)
 
-    def _fail(self, standing: Standing, reason: str) -> None:
+    def _reply(self, query: QueryId, status: str, reason: Reason | None = None) -> None:
+        said = Reply(query, status) if reason is None else Reply(query, status, reason.text, reason.why)
+        self.effects.append(said)
+
+    def _fail(self, standing: Standing, reason: Reason) -> None:
         """A piece cannot be had."""
         if standing.id not in self.queries:
             return
         if standing.extra and all(p.feed is not None for p in standing.pieces):
             self._undo_refinement(standing, reason)
-        elif not standing.admitted and reason.endswith(UNHEARD) and self.now < self._verdict(standing):
+        elif not standing.admitted and reason.why is Why.UNHEARD and self.now < self._verdict(standing):
             self._begin_anew(standing)
-        elif not standing.admitted and (standing.attempts or reason != NO_ROOM or not self.roams):
+        elif not standing.admitted and (standing.attempts or reason.why is not Why.NO_ROOM or not self.roams):
             self._end(standing.id, "refused", reason)
         elif not standing.admitted:
             # At a relay its pieces may take the very room that others of its pieces need there, where only
@@ -368,7 +411,7 @@ class Session:
             self.sleeping[standing] = None
             if standing.suspended != reason:  # said again when the reason is another one
                 standing.suspended = reason
-                self.effects.append(Reply(standing.id, "suspended", reason))
+                self._reply(standing.id, "suspended", reason)
 
     def _begin_anew(self, standing: Standing) -> None:
         """Pose a query again, to the owners."""
@@ -382,12 +425,12 @@ class Session:
         """From when on silence is an answer: a broken connection on the way would have been found by then."""
         return standing.posed + SILENCES * (self.settings.alive_s or 0.0) + self.settings.patience_s
 
-    def _undo_refinement(self, standing: Standing, reason: str) -> None:
+    def _undo_refinement(self, standing: Standing, reason: Reason) -> None:
         self.intake.drop(list(standing.extra))
         self.effects += standing.limbo
         standing.extra, standing.retired = {}, {}
         standing.limbo, standing.held = [], []
-        self.effects.append(Reply(standing.id, "not refined", reason))
+        self._reply(standing.id, "not refined", reason)
 
     def _progress(self, standing: Standing) -> None:
         """Admit a query, resume it, finish a refinement or the query itself."""
@@ -398,7 +441,7 @@ class Session:
             self.effects.append(Reply(standing.id, "admitted"))
             self._release(standing)
         elif fed and standing.suspended:
-            standing.suspended = ""
+            standing.suspended = None
             self.effects.append(Reply(standing.id, "resumed"))
         if fed:
             standing.attempts = 0
@@ -522,7 +565,8 @@ class Session:
         elif len(standing.held) < HELD_MAX:
             standing.held.append(block)
         else:
-            self._failed[standing] = f"{HELD_MAX} blocks came before the query was accepted"
+            flooded = f"{HELD_MAX} blocks came before the query was accepted"
+            self._failed[standing] = Reason(Why.OTHER, flooded)
 
     def moved(self, piece: Piece) -> None:
         """A piece is fed, or fed otherwise."""
@@ -530,7 +574,7 @@ class Session:
         assert isinstance(standing, Standing)
         self._touched[standing] = None
 
-    def lost(self, piece: Piece, reason: str) -> None:
+    def lost(self, piece: Piece, reason: Reason) -> None:
         """A piece cannot be had: the query fails, once."""
         standing = piece.owner
         assert isinstance(standing, Standing)

@@ -7,26 +7,39 @@ All that a broker decides it decides in `sensorgrid.overlay`; all that connectio
 import asyncio
 import ssl
 from collections.abc import Callable
-from dataclasses import replace
 from datetime import UTC, datetime
 from random import Random
 from typing import Any
 
-from sensorgrid.configuration.network import ERROR, Network
+import msgspec
+
+from sensorgrid.configuration.network import Network
+from sensorgrid.index.cell import Cell
 from sensorgrid.index.decompose import prepare
 from sensorgrid.links import wire
 from sensorgrid.links.driver import Driver, Peer, Tap
 from sensorgrid.links.link import ANSWER_S, Listener, listen
 from sensorgrid.links.packing import can_pack
+from sensorgrid.model.errors import SensorGridError
 from sensorgrid.model.ids import BROKERS_MAX, PeerId, is_broker
+from sensorgrid.model.names import ERROR
 from sensorgrid.overlay.broker import Broker
-from sensorgrid.overlay.events import Effect, Published, Recall, Recalled, Stopping
-from sensorgrid.overlay.geography import box_of, view_of
+from sensorgrid.overlay.events import (
+    Adopted,
+    Effect,
+    Learned,
+    Published,
+    Recall,
+    Recalled,
+    Stopping,
+)
+from sensorgrid.overlay.geography import box_of
 from sensorgrid.overlay.mechanisms.streams import EARLY_MAX
 from sensorgrid.overlay.policies.interface import Never, Policy
 from sensorgrid.overlay.policies.ours import Ours
 from sensorgrid.overlay.policies.paper import Paper
 from sensorgrid.overlay.policies.relays import Relays
+from sensorgrid.overlay.roster import Region, Roster, RosterError
 from sensorgrid.runtime.history import Tick, read_tail
 
 DRAIN_S = 5.0
@@ -56,7 +69,15 @@ class Host:
     """One broker, listening."""
 
     def __init__(
-        self, network: Network, me: PeerId, *, software: str = "", log: Log = silent, tap: Tap | None = None
+        self,
+        network: Network,
+        me: PeerId,
+        *,
+        software: str = "",
+        log: Log = silent,
+        tap: Tap | None = None,
+        versions: tuple[int, ...] = wire.VERSIONS,
+        incarnation: int | None = None,
     ) -> None:
         self.network = network
         self.me = me
@@ -71,10 +92,13 @@ class Host:
             POLICIES[network.options.policy](),
             Random(f"broker {me}"),
             None if relays == "none" else Relays(relays.upper()),
+            # By the calendar: the clock that drives the broker begins anew when its machine does.
+            incarnation=int(datetime.now(UTC).timestamp() * 1000) if incarnation is None else incarnation,
         )
-        self.fingerprint = wire.fingerprint(network.grid)
+        self.versions = versions
+        """of the wire, that it speaks"""
         offered = (wire.LZ4,) if network.options.compress == wire.LZ4 and can_pack() else ()
-        self.hello = wire.Hello(wire.VERSIONS, wire.BROKER, me, self.fingerprint, offered, software)
+        self._hello = wire.Hello(versions, wire.BROKER, me, network.roster.terms.grid, offered, software)
         self.published = 0
         """blocks taken from the pipeline"""
         self.stopping = False
@@ -84,13 +108,30 @@ class Host:
         self._publishers: dict[Peer, None] = {}
         self._recalls: list[Recall] = []
         self._tasks: set[asyncio.Task[None]] = set()
-        self._shapes: dict[tuple[int, int], tuple[int, int]] = {}
-        for region in network.regions:
-            if region.owner == me:
-                box = box_of(network.grid, region.cell)
-                self._shapes[region.attribute, region.cell] = (box.y1 - box.y0, box.x1 - box.x0)
         self.driver: Driver
         self.listener: Listener
+
+    @property
+    def roster(self) -> Roster:
+        """The newest that this broker knows."""
+        return self.broker.boards.roster.current or self.network.roster
+
+    def learn(self, roster: Roster) -> None:
+        """Hold a newer roster, and let everybody hold it."""
+        if difference := self.roster.terms.difference(roster.terms):
+            raise RosterError(
+                f"roster {roster.version}: {difference.text}; it cannot change while brokers run"
+            )
+        if roster.version == self.roster.version and (
+            difference := self.roster.summary.difference(roster.summary)
+        ):
+            raise RosterError(difference.text)
+        self.driver.feed(Learned(roster))
+
+    def hello(self) -> wire.Hello:
+        """Our first words."""
+        summary = self.roster.summary if self.versions[-1] >= 2 else None
+        return msgspec.structs.replace(self._hello, roster=summary)
 
     async def start(self) -> None:
         """Listen, read the lake, and be a broker."""
@@ -99,7 +140,7 @@ class Host:
         self.driver = Driver(
             self.broker,
             hello=self.hello,
-            address_of=lambda peer: network.addresses[peer].url if peer in network.addresses else None,
+            address_of=lambda peer: self.roster.url_of(peer),
             on_effect=self._effect,
             tls=None if tls is None else client_tls(tls.ca_file),
             waiting_bytes_max=network.options.waiting_bytes,
@@ -113,9 +154,9 @@ class Host:
         prepare(network.grid)
         self.listener = await listen(address.host, address.port, self._enter, tls=server)
         ways = {"policy": network.options.policy, "relays": network.options.relays}
-        self.log("listening", broker=self.me, url=address.url, regions=len(self._shapes), **ways)
-        view = view_of(self.me, network.regions, network.grid, network.links_of(self.me))
-        self.driver.feed(replace(view, brokers=tuple(network.addresses)))
+        mine = len(network.roster.by_owner.get(self.me, ()))
+        self.log("listening", broker=self.me, url=address.url, regions=mine, **ways)
+        self.driver.feed(Learned(network.roster))
 
     async def stop(self) -> None:
         """Send receivers on their way, let them read what was sent, and close."""
@@ -139,8 +180,7 @@ class Host:
     @property
     def clients(self) -> int:
         """How many are connected."""
-        peers = self.driver.peers
-        return len(peers) - sum(number in peers for number in self.network.addresses)
+        return sum(not is_broker(peer) for peer in self.driver.peers)
 
     # -- the door
 
@@ -157,7 +197,7 @@ class Host:
         except TimeoutError:
             sorry = wire.Sorry(f"found no greeting, expected one within {ANSWER_S:g} s")
         except wire.WireError as error:
-            sorry = wire.Sorry(str(error), "version")
+            sorry = wire.Sorry(str(error), wire.Code.VERSION)
         except ConnectionError:
             return
         if sorry is not None:
@@ -168,50 +208,49 @@ class Host:
         self._admit(peer, hello)
 
     def _refusal(self, hello: wire.Hello) -> wire.Sorry | None:
-        if not set(hello.versions) & set(wire.VERSIONS):
+        if not set(hello.versions) & set(self.versions):
             return wire.Sorry(
-                f"wire: found versions {_list(hello.versions)}, expected one of {_list(wire.VERSIONS)};"
+                f"wire: found versions {_list(hello.versions)}, expected one of {_list(self.versions)};"
                 f" broker {self.me} runs {self._software or 'another release'}",
-                "version",
+                wire.Code.VERSION,
             )
-        if hello.grid is not None and hello.grid != self.fingerprint:
+        terms = self.roster.terms
+        if hello.grid is not None and hello.grid != terms.grid:
             return wire.Sorry(
-                f"grid: found {hello.grid}, expected {self.fingerprint}: both sides need the same [grid]",
-                "grid",
+                f"grid: found {hello.grid}, expected {terms.grid}: both sides need the same [grid]",
+                wire.Code.GRID,
             )
+        if hello.roster is not None and (difference := self.roster.summary.difference(hello.roster)):
+            return wire.Sorry(difference.text, wire.Code(difference.code.value))
         if self.stopping:
-            return wire.Sorry(f"broker {self.me} stops", "stopping")
+            return wire.Sorry(f"broker {self.me} stops", wire.Code.STOPPING)
         if hello.role == wire.BROKER:
-            if hello.id is None or PeerId(hello.id) not in self.network.addresses or hello.id == self.me:
-                return wire.Sorry(f"broker {hello.id}: expected another one of [network]", "refused")
+            # One that holds a newer roster may be new in it.
+            newer = hello.roster is not None and hello.roster.version > self.roster.version
+            known = hello.id is not None and (newer or PeerId(hello.id) in self.roster.by_id)
+            if not known or hello.id is None or hello.id == self.me:
+                return wire.Sorry(f"broker {hello.id}: expected another one of [network]")
             if self.me < hello.id and PeerId(hello.id) in self.driver.dialling:
-                return wire.Sorry("we dialled each other: the smaller number's connection counts", "crossed")
+                return wire.Sorry(
+                    "we dialled each other: the smaller number's connection counts", wire.Code.CROSSED
+                )
         elif hello.role == wire.CLIENT:
             if self.clients >= CLIENTS_MAX:
-                return wire.Sorry(f"broker {self.me}: found {self.clients} clients, expected fewer", "full")
+                return wire.Sorry(
+                    f"broker {self.me}: found {self.clients} clients, expected fewer", wire.Code.FULL
+                )
         elif hello.role not in (wire.PUBLISHER, wire.OBSERVER):
             return wire.Sorry(f"role: found {hello.role!r}, expected broker, client, publisher or observer")
         return None
 
     def _admit(self, peer: Peer, hello: wire.Hello) -> None:
-        network = self.network
-        compress = wire.LZ4 if wire.LZ4 in hello.compress and wire.LZ4 in self.hello.compress else ""
+        compress = wire.LZ4 if wire.LZ4 in hello.compress and wire.LZ4 in self._hello.compress else ""
         peer.packs = bool(compress) and hello.role in (wire.BROKER, wire.CLIENT)
-        self._send(
-            peer,
-            wire.Welcome(
-                version=max(set(hello.versions) & set(wire.VERSIONS)),
-                id=self.me,
-                grid=wire.grid_to(network.grid),
-                settings=wire.settings_to(network.settings),
-                brokers={str(number): address.url for number, address in network.addresses.items()},
-                regions=[(r.attribute, r.cell, r.owner, r.epoch) for r in network.regions]
-                if hello.role == wire.PUBLISHER
-                else [],
-                compress=compress,
-                software=self._software,
-            ),
+        peer.version = max(set(hello.versions) & set(self.versions))
+        welcome = wire.welcome_of(
+            self.roster, self.network.grid, peer.version, self.me, hello.role, compress, self._software
         )
+        self._send(peer, welcome)
         if hello.role == wire.PUBLISHER:
             self._publishers[peer] = None
             peer.serve(
@@ -235,10 +274,11 @@ class Host:
             self._missed.discard(peer)
             self.log("link down", peer=peer, reason=reason)
 
-    def _unreachable(self, peer: PeerId, reason: str) -> None:
+    def _unreachable(self, peer: PeerId, error: SensorGridError | OSError) -> None:
         if peer not in self._missed:  # said once, until it is there again
             self._missed.add(peer)
-            self.log("cannot reach", peer=peer, reason=reason)
+            code = {"code": str(error.code)} if isinstance(error, wire.RefusedError) else {}
+            self.log("cannot reach", peer=peer, reason=str(error), **code)
 
     # -- the pipeline
 
@@ -248,12 +288,20 @@ class Host:
         except wire.WireError as error:
             peer.close(1007, str(error))
             return
-        shape = self._shapes.get((block.attribute, block.cell))
-        fault = ""
-        if shape is None:
-            fault = f"region {block.cell:b} of attribute {block.attribute}: found broker {self.me}, expected its owner"
-        elif values is not None and values.shape != shape:
-            fault = f"region {block.cell:b}: found {values.shape} values, expected {shape}"
+        region = self.roster.by_cell.get((block.attribute, block.cell))
+        fault, code = "", wire.Refusal.WRONG
+        if region is None:
+            where = f"region {Cell(block.cell)} of attribute {block.attribute}"
+            fault, code = (
+                f"{where}: found none in roster {self.roster.version}, expected one",
+                wire.Refusal.STALE,
+            )
+        elif region.owner != self.me or region.epoch != block.epoch:
+            fault, code = self._stale(region, block.epoch), wire.Refusal.STALE
+            if region.owner == self.me and block.epoch > region.epoch:  # so that it finds out
+                self.driver.feed(_published(block, values))
+        elif values is not None and values.shape != (shape := self._shape(block.cell)):
+            fault = f"region {Cell(block.cell)}: found {values.shape} values, expected {shape}"
         elif not (0 <= block.tick <= self._tick_max() and 0 <= block.revision < REVISIONS_MAX):
             # What lies far ahead would make all that follows too old, and nobody could take it back.
             fault = (
@@ -266,11 +314,21 @@ class Host:
             return  # the broker would drop it; without an answer it is brought again
         else:
             self.published += 1
-            self.driver.feed(
-                Published(block.attribute, block.cell, block.tick, block.revision, block.epoch, values)
-            )
-        ack = wire.Ack(block.attribute, block.cell, block.tick, block.revision, fault)
-        self._answer(peer, wire.encode_ack(ack))
+            self.driver.feed(_published(block, values))
+        ack = wire.Ack(
+            block.attribute, block.cell, block.tick, block.revision, fault, code.value if fault else ""
+        )
+        self._answer(peer, wire.encode_told(ack))
+
+    def _stale(self, region: Region, epoch: int) -> str:
+        return (
+            f"region {Cell(region.cell)} of attribute {region.attribute}: found broker {self.me} and epoch {epoch},"
+            f" expected broker {region.owner} and epoch {region.epoch} as in roster {self.roster.version}"
+        )
+
+    def _shape(self, cell: int) -> tuple[int, int]:
+        box = box_of(self.network.grid, cell)
+        return (box.y1 - box.y0, box.x1 - box.x0)
 
     def _tick_max(self) -> int:
         return self.network.grid.tick_at(datetime.now(UTC)) + self.network.settings.ring_ticks
@@ -286,7 +344,7 @@ class Host:
     def _is_full(self, block: wire.Publish) -> bool:
         """Whether the lake is being read for a region, and all that can be kept until then has come."""
         supply = self.broker.boards.outlets.supplies.get(block.attribute, {}).get(block.cell)
-        return supply is not None and supply.path is None and len(supply.early) >= EARLY_MAX
+        return supply is not None and supply.reading and len(supply.early) >= EARLY_MAX
 
     def _publisher_gone(self, peer: Peer) -> None:
         self._publishers.pop(peer, None)
@@ -330,7 +388,13 @@ class Host:
     # -- the lake
 
     def _effect(self, effect: Effect) -> None:
-        if isinstance(effect, Recall):
+        if isinstance(effect, Adopted):
+            roster = effect.roster
+            mine = len(roster.by_owner.get(self.me, ()))
+            self.log("roster", version=roster.version, brokers=len(roster.members), regions=mine)
+            for publisher in [p for p in self._publishers if p.version >= 2]:
+                self._answer(publisher, wire.encode_told(wire.newer_of(roster)))
+        elif isinstance(effect, Recall):
             if not self._recalls:
                 self.driver.loop.call_soon(lambda: self._spawn(self._recall()))
             self._recalls.append(effect)
@@ -347,16 +411,14 @@ class Host:
             wanted = [r for r in recalls if r.attribute in both]
             if not wanted:
                 continue
-            regions = sorted({_name(r.cell) for r in wanted})
+            regions = sorted({str(Cell(r.cell)) for r in wanted})
             tail = await self._tail(name, regions)
             for recall in wanted:
-                ticks = tail.get(both[recall.attribute], {}).get(_name(recall.cell), [])
-                shape = self._shapes[recall.attribute, recall.cell]
+                region, shape = str(Cell(recall.cell)), self._shape(recall.cell)
+                ticks = tail.get(both[recall.attribute], {}).get(region, [])
                 fitting = tuple(t for t in ticks if t[2] is None or t[2].shape == shape)
                 if len(fitting) < len(ticks):
-                    self.log(
-                        "lake of another grid", region=_name(recall.cell), ticks=len(ticks) - len(fitting)
-                    )
+                    self.log("lake of another grid", region=region, ticks=len(ticks) - len(fitting))
                 self.driver.feed(Recalled(recall.attribute, recall.cell, recall.epoch, fitting))
         self.log("lake read", regions=len(recalls))
 
@@ -394,9 +456,8 @@ def client_tls(ca_file: str | None) -> ssl.SSLContext:
     return ssl.create_default_context(cafile=ca_file)
 
 
-def _name(cell: int) -> str:
-    """The cell as the lake names its region."""
-    return format(cell, "b")[1:] or "ε"
+def _published(block: wire.Publish, values: Any) -> Published:
+    return Published(block.attribute, block.cell, block.tick, block.revision, block.epoch, values)
 
 
 def _list(versions: tuple[int, ...]) -> str:

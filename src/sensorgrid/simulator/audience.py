@@ -16,6 +16,7 @@ from random import Random
 
 from sensorgrid.model.grid import Grid
 from sensorgrid.model.query import Query
+from sensorgrid.overlay.geography import points_of
 from sensorgrid.simulator.underlay import Access
 
 TILES = 16
@@ -119,7 +120,7 @@ def _visit(
     )
     tiles = [_tile(x, y) for y in range(y0, y0 + high) for x in range(x0, x0 + wide)]
     cells = tuple(int(f"1{tile}{atom}", 2) for tile in tiles for atom in _ATOMS[kind])
-    points = sum(grid.points_per_period >> (cell.bit_length() - 1) for cell in cells)
+    points = sum(points_of(grid, cell) for cell in cells)
     return Visit(client, at, until, ask, cells, points)
 
 

@@ -20,7 +20,7 @@ from sensorgrid.overlay.forwarding import wanted_of
 from sensorgrid.overlay.invariants import broken
 from sensorgrid.overlay.mechanisms.liveness import Liveness
 from sensorgrid.overlay.mechanisms.neighbourhood import Neighbourhood
-from sensorgrid.overlay.messages import NO_ROOM, Clip
+from sensorgrid.overlay.messages import Clip, Why
 from sensorgrid.overlay.session import Session
 from sensorgrid.simulator.world import World
 
@@ -141,6 +141,26 @@ def rules(world: World) -> Iterator[str]:
         yield from (f"broker {peer}: {what}" for what in broken(broker.boards))
 
 
+def rosters(world: World) -> Iterator[str]:
+    """Everybody holds the newest roster, and owns what it says."""
+    newest = world.roster
+    for peer, broker in brokers_of(world).items():
+        held = broker.boards.roster.current
+        if held != newest:
+            found = None if held is None else held.version
+            yield f"broker {peer}: holds roster {found}, expected {newest and newest.version}"
+            continue
+        mine = set() if held is None else {(r.attribute, r.cell) for r in held.by_owner.get(peer, ())}
+        owned = {
+            (attribute, cell)
+            for attribute, by in broker.boards.outlets.supplies.items()
+            for cell, supply in by.items()
+            if supply.owned
+        }
+        if owned != mine:
+            yield f"broker {peer}: owns {sorted(owned)}, expected {sorted(mine)}"
+
+
 def circles(world: World) -> Iterator[str]:
     """No stream feeds itself, and every stream starts at its owner."""
     brokers = brokers_of(world)
@@ -240,10 +260,11 @@ def unserved(world: World, client: PeerId, query: QueryId, faults_s: float, heal
     status = world.status(client, query)
     if status in ("admitted", "resumed", "refined", "not refined"):
         return
-    reason = world.replies[client, query][-1].reason if (client, query) in world.replies else ""
+    last = world.replies[client, query][-1] if (client, query) in world.replies else None
+    reason = "" if last is None else last.reason
     if status == "refused" and faults_s <= world.replied[client, query] < healed_s:
         return
-    if status not in ("refused", "suspended") or NO_ROOM not in reason:
+    if status not in ("refused", "suspended") or last is None or last.why is not Why.NO_ROOM:
         yield f"client {client}, query {query}: {status} ({reason})"
         return
     if status != "suspended":

@@ -21,6 +21,8 @@ class Connection:
     delay_s: float
     rate: float | None
     """bytes per second each way; None: as fast as you like"""
+    version: int
+    """of the wire, that both ends speak"""
     up: dict[PeerId, bool] = field(default_factory=dict)
     """which side believes that it is open"""
     dead: bool = False

@@ -2,14 +2,16 @@
 
 A schedule is its seed. Brokers with tight budgets, clients with overlapping queries, operators who move load about
 at random (so that redirects cross and streams run over several levels); then connections break or go half-open,
-brokers crash, pause, are cut off, regions change owner, queries come and go, ticks are revised. In the end all is
-healed, and every query must have got exactly its points, or be suspended for lack of budget; and when everybody has
-left, nothing may be left behind.
+brokers crash, pause, are cut off, regions change owner or are handed over to an heir, rosters spread from broker to
+broker, queries come and go, ticks are revised. In some worlds part of the brokers and clients speak an older version of
+the wire. In the end all is healed, and every query must have got exactly its points, or be suspended for lack of
+budget; and when everybody has left, nothing may be left behind.
 """
 
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from random import Random
 
 import numpy as np
@@ -19,12 +21,14 @@ from sensorgrid.model.grid import ORDER_5D, Grid
 from sensorgrid.model.ids import PeerId, QueryId
 from sensorgrid.model.query import Query
 from sensorgrid.overlay.broker import Broker
-from sensorgrid.overlay.events import Advised, Region
+from sensorgrid.overlay.events import Advised
 from sensorgrid.overlay.forwarding import wanted_of
+from sensorgrid.overlay.messages import VERSION
 from sensorgrid.overlay.policies.interface import Policy
 from sensorgrid.overlay.policies.ours import Ours
 from sensorgrid.overlay.policies.paper import Paper
 from sensorgrid.overlay.policies.relays import NAMES, TREE, Relays
+from sensorgrid.overlay.roster import Region
 from sensorgrid.overlay.settings import SILENCES, Settings
 from sensorgrid.simulator import checkers
 from sensorgrid.simulator.world import World
@@ -39,6 +43,9 @@ FOUND_S = HEALED_S + SILENCES * ALIVE_S + PATIENCE_S
 """by then every broken connection was found by its silence, and who asked before that has his answer"""
 EVENTS_MAX = 400_000
 RELAY_FAULTS = (*FAULTS, "slow", "move")
+ROSTER_FAULTS = ("hand-over", "hand-over", "roster")
+MIXED = 0.25
+"""share of worlds in which not all speak the newest version of the wire"""
 MEASURE_S = 3.0
 """how often brokers that relay measure delays"""
 
@@ -74,6 +81,9 @@ class Schedule:
         self.slow: dict[PeerId, float] = {}
         """brokers whose connections take so many times as long"""
         self.rng = Random(f"relays {seed}" if relayed else f"schedule {seed}")
+        self.chance = Random(f"rosters {seed} {relayed}")
+        """of rosters and versions, so that the rest is what it was before there were any"""
+        self.mixed = self.chance.random() < MIXED
         rng = self.rng
         wraps = rng.random() < 0.5
         self.grid = Grid(
@@ -115,6 +125,9 @@ class Schedule:
             world.after(rng.uniform(FAULTS_FROM_S, HEALED_S - 4), self._strike)
         for _ in range(rng.randint(0, 3)):
             world.after(rng.uniform(4.0, HEALED_S), self._join)
+        for _ in range(self.chance.choice((0, 1, 1, 2))):
+            kind = self.chance.choice(ROSTER_FAULTS)
+            world.after(self.chance.uniform(8.0, HEALED_S - 6), partial(self._change_roster, kind))
         world.after(HEALED_S, self._heal)
         self._run(END_S)
         self._look()
@@ -148,7 +161,8 @@ class Schedule:
         least, most = (3.0, 12.0) if self.relayed else (1.5, 4.0)
         for peer in self.brokers:
             settings = self._settings(int(region_points * rng.uniform(least, most)))
-            world.add_broker(peer, settings, policy, relays)
+            version = 1 if self.mixed and self.chance.random() < 0.5 else VERSION
+            world.add_broker(peer, settings, policy, relays, version=version)
         if self.relayed and rng.random() < 0.5:
             world.hops = lambda a, b: 1 + int(self._delay(a, b) * 100)
         owners = self.brokers[: max(3, len(self.brokers) - rng.choice((0, 0, 1)))]
@@ -208,9 +222,9 @@ class Schedule:
         rng, world = self.rng, self.world
         entries = list(self.brokers)
         rng.shuffle(entries)
-        client = world.add_client(
-            self._settings(1), tuple(entries), roams=rng.random() < (0.2 if self.relayed else 0.85)
-        )
+        roams = rng.random() < (0.2 if self.relayed else 0.85)
+        version = 1 if self.mixed and self.chance.random() < 0.5 else VERSION
+        client = world.add_client(self._settings(1), tuple(entries), roams, version)
         self.clients[client] = {}
         for number in range(rng.choice((1, 1, 2))):
             ask = self._ask()
@@ -345,6 +359,30 @@ class Schedule:
                 regions.append(region)
         world.assign(regions, spread_s=1.0)
 
+    def _change_roster(self, kind: str) -> None:
+        """A region is promised to an heir, and is its own some time later; or only its epoch rises."""
+        world, chance = self.world, self.chance
+        self.faults.append(kind)
+        key = (0, self.hot) if chance.random() < 0.5 else chance.choice(sorted(world.regions))
+        if kind == "roster":
+            self._hand_over(key, world.regions[key].owner)
+            return
+        heir = chance.choice(self.brokers)
+        before = world.regions[key]
+        self._assign(Region(*key, before.owner, before.epoch, heir))
+        world.after(chance.uniform(0.2, 5.0), lambda: self._hand_over(key, heir))
+
+    def _hand_over(self, key: tuple[int, int], owner: PeerId) -> None:
+        self._assign(Region(*key, owner, self.world.regions[key].epoch + 1))
+
+    def _assign(self, region: Region) -> None:
+        """A new roster with one region changed; some brokers are told, the others hear of it from them."""
+        world, chance = self.world, self.chance
+        key = (region.attribute, region.cell)
+        regions = [region if at == key else other for at, other in world.regions.items()]
+        some = chance.sample(self.brokers, chance.randint(1, len(self.brokers)))
+        world.assign(regions, spread_s=1.0, told=self.brokers if self.mixed else some)
+
     def _heal(self) -> None:
         world = self.world
         world.heal()
@@ -373,6 +411,7 @@ class Schedule:
         """Everything has healed: look at what everybody has."""
         world = self.world
         self.problems += checkers.rules(world)
+        self.problems += checkers.rosters(world)
         self.problems += self._lasting(checkers.circles)
         self.problems += self._lasting(checkers.conservation)
         for client, queries in self.clients.items():

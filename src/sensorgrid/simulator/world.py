@@ -6,8 +6,7 @@ that happened says so.
 """
 
 import hashlib
-from collections.abc import Callable
-from dataclasses import replace
+from collections.abc import Callable, Collection
 from heapq import heappop, heappush
 from random import Random
 from typing import Protocol
@@ -21,7 +20,7 @@ from sensorgrid.model.ids import BROKERS_MAX, Instant, PeerId, QueryId
 from sensorgrid.model.query import Query
 from sensorgrid.overlay.assembly import Plug
 from sensorgrid.overlay.broker import Broker
-from sensorgrid.overlay.codec import encode
+from sensorgrid.overlay.codec import as_of, encode
 from sensorgrid.overlay.events import (
     Batch,
     Cancelled,
@@ -30,6 +29,7 @@ from sensorgrid.overlay.events import (
     Disconnect,
     Effect,
     Event,
+    Learned,
     Moved,
     PeerDown,
     PeerUp,
@@ -38,7 +38,6 @@ from sensorgrid.overlay.events import (
     Recalled,
     Received,
     Refined,
-    Region,
     Reply,
     Routed,
     Send,
@@ -46,10 +45,11 @@ from sensorgrid.overlay.events import (
     Submitted,
     Woke,
 )
-from sensorgrid.overlay.geography import box_of, view_of
-from sensorgrid.overlay.messages import Message
+from sensorgrid.overlay.geography import box_of
+from sensorgrid.overlay.messages import VERSION, Message
 from sensorgrid.overlay.policies.interface import Policy
 from sensorgrid.overlay.policies.relays import Relays
+from sensorgrid.overlay.roster import Member, Region, Roster, Terms
 from sensorgrid.overlay.session import Session
 from sensorgrid.overlay.settings import Settings
 from sensorgrid.simulator.network import Connection
@@ -72,11 +72,13 @@ class Actor(Protocol):
 class Node:
     """Where an actor lives."""
 
-    __slots__ = ("actor", "backlog", "incarnation", "paused", "unheard", "wake")
+    __slots__ = ("actor", "backlog", "incarnation", "paused", "unheard", "version", "wake")
 
-    def __init__(self, actor: Actor) -> None:
+    def __init__(self, actor: Actor, version: int = VERSION) -> None:
         self.actor: Actor | None = actor
         """None: crashed"""
+        self.version = version
+        """of the wire, the newest that it speaks"""
         self.paused = False
         self.backlog: list[Event] = []
         """what came while it was paused"""
@@ -141,7 +143,8 @@ class World:
         self.hops: Callable[[PeerId, PeerId], int] | None = None
         """links of routers between two brokers, if they can know"""
         self.nodes: dict[PeerId, Node] = {}
-        self.regions: dict[tuple[int, int], Region] = {}
+        self.roster: Roster | None = None
+        """the newest that there is"""
         self.connections: dict[tuple[PeerId, PeerId], Connection] = {}
         self.cut: set[tuple[PeerId, PeerId]] = set()
         """pairs that cannot reach each other"""
@@ -160,6 +163,7 @@ class World:
         self._numbers = 0
         self._digest = hashlib.sha256() if trace else None
         self._make: dict[PeerId, Callable[[], Broker]] = {}
+        self._settings: dict[PeerId, Settings] = {}
         self._clients = 0
 
     # -- building
@@ -171,6 +175,7 @@ class World:
         policy: Callable[[], Policy],
         relays: Relays | None = None,
         others: tuple[Plug, ...] = (),
+        version: int = VERSION,
     ) -> Broker:
         """A broker that is there from the start; `policy` and `others` are called again after a crash."""
         count = [0]
@@ -178,11 +183,12 @@ class World:
         def make() -> Broker:
             count[0] += 1
             rng = Random(f"{self.seed} {me} {count[0]}")
-            return Broker(me, self.grid, settings, policy(), rng, relays, others)
+            return Broker(me, self.grid, settings, policy(), rng, relays, others, incarnation=count[0])
 
         self._make[me] = make
+        self._settings[me] = settings
         broker = make()
-        self.nodes[me] = Node(broker)
+        self.nodes[me] = Node(broker, version)
         return broker
 
     def add_brokers(self, count: int, settings: Settings, policy: Callable[[], Policy]) -> None:
@@ -191,31 +197,37 @@ class World:
             self.add_broker(PeerId(number), settings, policy)
         self.assign([Region(0, count + number, PeerId(number), 1) for number in range(count)])
 
-    def add_client(self, settings: Settings, entries: tuple[PeerId, ...], roams: bool = True) -> PeerId:
+    def add_client(
+        self, settings: Settings, entries: tuple[PeerId, ...], roams: bool = True, version: int = VERSION
+    ) -> PeerId:
         """A client that knows some brokers."""
         me = PeerId(BROKERS_MAX + self._clients)
         self._clients += 1
-        self.nodes[me] = Node(Session(me, self.grid, settings, entries, Random(f"{self.seed} {me}"), roams))
+        session = Session(me, self.grid, settings, entries, Random(f"{self.seed} {me}"), roams)
+        self.nodes[me] = Node(session, version)
         return me
 
-    def assign(self, regions: list[Region], spread_s: float = 0.0) -> None:
-        """Tell every broker its part of the assignment, each within `spread_s`."""
-        self.regions = {(r.attribute, r.cell): r for r in regions}
-        for peer in list(self.nodes):
-            if peer in self._make:
-                self.after(self.rng.uniform(0, spread_s) if spread_s else 0.0, self._assign_one(peer))
+    @property
+    def regions(self) -> dict[tuple[int, int], Region]:
+        """Who owns what, by attribute and cell."""
+        return {} if self.roster is None else self.roster.by_cell
 
-    def _assign_one(self, peer: PeerId) -> Callable[[], None]:
+    def assign(
+        self, regions: list[Region], spread_s: float = 0.0, told: Collection[PeerId] | None = None
+    ) -> None:
+        """Tell brokers a roster with these regions, each within `spread_s`; those not `told` hear it from others."""
+        version = 1 if self.roster is None else self.roster.version + 1
+        members = tuple(Member(peer, "", 0, s.budget) for peer, s in self._settings.items())
+        terms = Terms.of(self.grid, next(iter(self._settings.values())))
+        self.roster = Roster(version, terms, members, tuple(regions))
+        for peer in list(self.nodes):
+            if peer in self._make and (told is None or peer in told):
+                self.after(self.rng.uniform(0, spread_s) if spread_s else 0.0, self._tell(peer))
+
+    def _tell(self, peer: PeerId) -> Callable[[], None]:
         def tell() -> None:
-            owners = sorted({r.owner for r in self.regions.values()})
-            # A relay without a region is told of two brokers that have one.
-            links = (
-                []
-                if peer in owners
-                else [owners[(peer + i) % len(owners)] for i in range(min(2, len(owners)))]
-            )
-            view = view_of(peer, self.regions.values(), self.grid, links)
-            self.feed(peer, replace(view, brokers=tuple(self._make)))
+            assert self.roster is not None
+            self.feed(peer, Learned(self.roster))
 
         return tell
 
@@ -287,7 +299,8 @@ class World:
         node = self.nodes[peer]
         if node.actor is None:
             node.actor = self._make[peer]()
-            self._assign_one(peer)()
+            if self.roster is not None:
+                self._tell(peer)()
 
     def pause(self, peer: PeerId) -> None:
         """A node stops doing anything, as in a long pause of its process."""
@@ -445,6 +458,9 @@ class World:
             return
         if peer in self.nodes[me].unheard:
             return
+        if connection.version < VERSION:
+            assert message.since <= connection.version, f"{message} on a connection of {connection.version}"
+            message = as_of(message, connection.version)
         if self.on_send is not None:
             self.on_send(me, peer, message)
         size = 0 if connection.rate is None else len(encode(message))
@@ -486,18 +502,19 @@ class World:
                 self.after(delay + (1.0 if pair in self.cut else 0.0), failed)
                 return
             self._numbers += 1
-            connection = Connection(self._numbers, *pair, delay, self.rate)
+            version = min(mine.version, node.version)
+            connection = Connection(self._numbers, *pair, delay, self.rate, version)
             self.connections[pair] = connection
             connection.up = {me: True, peer: True}
             connection.arrived = {me: self.now + delay}
             # First in the queue: who dialled knows that it is open before he hears what is said on it.
             self.after(delay, lambda: opened(connection))
-            self.feed(peer, PeerUp(me))
+            self.feed(peer, PeerUp(me, version))
             self._route(peer, me)
 
         def opened(connection: Connection) -> None:
             if not connection.dead and connection.up.get(me):
-                self.feed(me, PeerUp(peer))
+                self.feed(me, PeerUp(peer, connection.version))
                 self._route(me, peer)
             else:
                 failed()

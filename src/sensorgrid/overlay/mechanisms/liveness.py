@@ -6,7 +6,7 @@ something from time to time, and a connection without a word for three such time
 
 from sensorgrid.model.ids import Instant, PeerId
 from sensorgrid.overlay.boards import Boards
-from sensorgrid.overlay.events import Assigned, Broken, PeerDown, Unused, Woke
+from sensorgrid.overlay.events import Broken, PeerDown, RosterChanged, Unused, Woke
 from sensorgrid.overlay.kernel import Kernel
 from sensorgrid.overlay.mechanism import Mechanism
 from sensorgrid.overlay.messages import Alive
@@ -21,7 +21,7 @@ class Liveness(Mechanism):
         self.boards = boards
         self.handlers = {Alive: self.alive}
         self.listens = {
-            Assigned: self.assigned,
+            RosterChanged: self.changed,
             PeerDown: self.peer_down,
             Unused: self.peer_down,
             Woke: self.woke,
@@ -46,7 +46,7 @@ class Liveness(Mechanism):
             self._due = kernel.now + self._interval()
         return False
 
-    def assigned(self, event: Assigned) -> None:
+    def changed(self, event: RosterChanged) -> None:
         """New neighbours: dial them."""
         self._dial()
 

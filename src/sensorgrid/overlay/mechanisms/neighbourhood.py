@@ -13,7 +13,7 @@ from heapq import nsmallest
 
 from sensorgrid.model.ids import Instant, PeerId, is_broker
 from sensorgrid.overlay.boards import Asked, Boards, Distances, Measured, Seen
-from sensorgrid.overlay.events import Assigned, PeerDown, Routed, Woke
+from sensorgrid.overlay.events import PeerDown, RosterChanged, Routed, Woke
 from sensorgrid.overlay.kernel import Kernel, Notebook
 from sensorgrid.overlay.mechanism import Mechanism
 from sensorgrid.overlay.messages import Ping, Pong, Shifted
@@ -78,7 +78,7 @@ class Neighbourhood(Mechanism):
         self.k = k
         self.measure_s = measure_s
         self.listens = {
-            Assigned: self.assigned,
+            RosterChanged: self.changed,
             Routed: self.routed,
             PeerDown: self.peer_down,
             Woke: self.woke,
@@ -90,8 +90,8 @@ class Neighbourhood(Mechanism):
         }
         self.known: dict[PeerId, int] = {}
         """brokers that were heard of, and how often they did not answer since they last did"""
-        self._assigned: frozenset[PeerId] = frozenset()
-        """those of the assignment, which are never forgotten"""
+        self._members: frozenset[PeerId] = frozenset()
+        """those of the roster, which are never forgotten"""
         self._asked = distances.awaited
         self._due: Instant | None = None
         self._stale = False
@@ -116,10 +116,10 @@ class Neighbourhood(Mechanism):
 
     # -- this broker measures
 
-    def assigned(self, event: Assigned) -> None:
-        """Initially all brokers of the assignment are candidates."""
-        peers = (*event.brokers, *(region.owner for region in event.regions), *event.links)
-        self._assigned = frozenset(peers)
+    def changed(self, event: RosterChanged) -> None:
+        """All brokers of the roster are candidates."""
+        peers = tuple(event.roster.by_id)
+        self._members = frozenset(peers)
         for peer in peers:
             self._learn(peer)
         self._first()
@@ -131,7 +131,7 @@ class Neighbourhood(Mechanism):
         if (
             peer != self.kernel.me
             and is_broker(peer)
-            and (peer in self._assigned or len(self.known) < KNOWN_MAX)
+            and (peer in self._members or len(self.known) < KNOWN_MAX)
         ):
             self.known.setdefault(peer, 0)
 
@@ -235,7 +235,7 @@ class Neighbourhood(Mechanism):
         self._asked.pop(peer, None)
         if peer in self.known:
             self.known[peer] += 1
-            if self.known[peer] >= MISSES_MAX and peer not in self._assigned:
+            if self.known[peer] >= MISSES_MAX and peer not in self._members:
                 del self.known[peer]
                 self._turns.pop(peer, None)
                 distances.hops.pop(peer, None)

@@ -13,6 +13,9 @@ from sensorgrid.overlay.kernel import Kernel
 from sensorgrid.overlay.mechanism import Mechanism
 from sensorgrid.overlay.messages import News as NewsMessage
 
+INCARNATION_BITS = 20
+"""of a version that count what was told in one life of a broker"""
+
 
 class News(Mechanism):
     """The mechanism."""
@@ -28,7 +31,8 @@ class News(Mechanism):
         """whether it tells what it carries"""
         self.listens = {PeerUp: self.peer_up, PeerDown: self.peer_down, Woke: self.woke}
         self.handlers = {NewsMessage: self.heard}
-        self._version = 0
+        # A broker that has crashed and begins anew must still be believed.
+        self._version = kernel.incarnation << INCARNATION_BITS
         self._told: tuple[int, Cells] | None = None
         self._pending: dict[PeerId, None] = {}
         """brokers whose news have to be passed on"""
@@ -71,8 +75,7 @@ class News(Mechanism):
         return self.boards.outlets.taken() if self.carried else ()
 
     def _item(self) -> tuple[PeerId, int, int, Cells]:
-        # By the clock, so that a broker that has crashed and begins anew is still believed.
-        self._version = max(self._version + 1, int(self.kernel.now * 1000))
+        self._version += 1
         return (self.kernel.me, self._version, self.boards.outlets.free, self._cells())
 
     def peer_up(self, event: PeerUp) -> None:

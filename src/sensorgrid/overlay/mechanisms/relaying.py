@@ -11,17 +11,16 @@ multires).
 from sensorgrid.index.codes import prefixes
 from sensorgrid.model.ids import Instant, PeerId, is_broker
 from sensorgrid.overlay.boards import Boards
+from sensorgrid.overlay.declined import Declined
 from sensorgrid.overlay.departures import Departures
 from sensorgrid.overlay.events import PeerDown, Woke
+from sensorgrid.overlay.geography import points_of
 from sensorgrid.overlay.kernel import Kernel, Notebook
 from sensorgrid.overlay.mechanism import Mechanism
 from sensorgrid.overlay.outlets import Entry, Supply
 from sensorgrid.overlay.policies.merging import merge
 from sensorgrid.overlay.policies.relays import STRATEGIES, UNKNOWN, Relays, Sight
 from sensorgrid.overlay.service import Service
-
-DECLINED_S = 30.0
-"""how long a receiver that did not go is not sent to the same relay for the same cell"""
 
 
 class Relaying(Mechanism):
@@ -42,8 +41,8 @@ class Relaying(Mechanism):
         self.strategy = STRATEGIES[relays.strategy]
         self.listens = {PeerDown: self.peer_down, Woke: self.woke}
         self._departures: Departures[PeerId] = Departures(kernel, service, self._stayed)
-        self._declined: dict[tuple[int, int, PeerId, PeerId], Instant] = {}
-        """(attribute, cell, receiver, relay), and until when; the oldest first"""
+        self._declined: Declined[tuple[int, int, PeerId]] = Declined()
+        """by (attribute, cell, receiver): relays that it did not go to"""
         self._changed = changed
         """supplies whose receivers have changed since they were looked at"""
         self._sights = 0
@@ -114,7 +113,7 @@ class Relaying(Mechanism):
         going: list[tuple[Entry, int]] = []
         rest: list[Entry] = []
         for entry in entries:
-            if (entry.attribute, entry.cell, entry.peer, relay) in self._declined:
+            if ((entry.attribute, entry.cell, entry.peer), relay) in self._declined:
                 continue
             if any(code in streams for code in prefixes(entry.cell)):
                 going.append((entry, entry.cell))
@@ -138,28 +137,22 @@ class Relaying(Mechanism):
         found: dict[Entry, int] = {}
         for entry, part in served:
             if isinstance(entry, Entry) and part in at and entry not in found:
-                declined = (entry.attribute, part, entry.peer, relay) in self._declined
+                declined = ((entry.attribute, part, entry.peer), relay) in self._declined
                 if not declined:
                     found[entry] = part
         return list(found.items())
 
     def _size(self, cell: int) -> int:
-        return self.kernel.grid.points_per_period >> (cell.bit_length() - 1)
+        return points_of(self.kernel.grid, cell)
 
     def _stayed(self, relay: PeerId, entries: list[Entry]) -> None:
         for entry in entries:
-            key = (entry.attribute, entry.cell, entry.peer, relay)
-            self._declined.pop(key, None)
-            self._declined[key] = self.kernel.now + DECLINED_S
+            self._declined.note((entry.attribute, entry.cell, entry.peer), relay, self.kernel.now)
 
     def _forgive(self) -> None:
         """What was declined long enough ago may be tried again."""
-        while self._declined:
-            key, until = next(iter(self._declined.items()))
-            if until > self.kernel.now:
-                return
-            del self._declined[key]
-            supply = self.outlets.supply_for(key[0], key[1])
+        for (attribute, cell, _), _ in self._declined.forgive(self.kernel.now):
+            supply = self.outlets.supply_for(attribute, cell)
             if supply is not None and supply.entries:
                 self._changed.note(supply)
 
@@ -169,7 +162,7 @@ class Relaying(Mechanism):
 
     def next_wakeup(self) -> Instant | None:
         """When to look again, or when somebody should have left."""
-        forgiven = next(iter(self._declined.values()), None)
+        forgiven = self._declined.next_wakeup()
         times = [t for t in (self._due, self._departures.next_wakeup(), forgiven) if t is not None]
         return min(times, default=None)
 

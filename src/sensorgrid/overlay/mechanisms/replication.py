@@ -11,9 +11,11 @@ from dataclasses import dataclass
 from sensorgrid.index.codes import prefixes
 from sensorgrid.model.ids import Instant, PeerId
 from sensorgrid.overlay.boards import Boards
+from sensorgrid.overlay.declined import Declined
 from sensorgrid.overlay.departures import Departures
 from sensorgrid.overlay.events import Advised, PeerDown, Woke
 from sensorgrid.overlay.faces import Listener, Placement
+from sensorgrid.overlay.geography import points_of
 from sensorgrid.overlay.kernel import Kernel
 from sensorgrid.overlay.mechanism import Mechanism
 from sensorgrid.overlay.messages import Answer, Moving, Offer
@@ -21,8 +23,6 @@ from sensorgrid.overlay.outlets import Entry, Reservation, Supply
 from sensorgrid.overlay.policies.interface import Holding, Policy, Proposal, View
 from sensorgrid.overlay.service import Service
 
-DECLINED_S = 30.0
-"""how long a failed pair is not proposed again"""
 RETRY_S = 0.2
 """how often a patient policy is asked again while requests wait"""
 FORESEE_S = 1.0
@@ -74,8 +74,8 @@ class Replication(Mechanism):
         self._departures: Departures[Proposal] = Departures(
             kernel, service, lambda why, _: self._decline(why)
         )
-        self._declined: dict[tuple[int, int, PeerId], tuple[Instant, int]] = {}
-        """until when, and which news of the target led to it"""
+        self._declined: Declined[tuple[int, int]] = Declined()
+        """by (attribute, cell): brokers that did not take it, with the news of them that led to it"""
         self._review_at: Instant | None = None
         self._foresee_at: Instant | None = None
         self._tight = 0.0 if policy.foresees is None else (1 - policy.foresees) * kernel.settings.budget
@@ -216,21 +216,21 @@ class Replication(Mechanism):
                 total += points
         if proposal.passes or proposal.target in self.hearsay.carriers_of(proposal.attribute, proposal.cell):
             return chosen
-        size = self.kernel.grid.points_per_period >> (down - 1)
+        size = points_of(self.kernel.grid, proposal.cell)
         return chosen if len(chosen) >= 2 and (move.advised or proposal.ahead or total > size) else []
 
     def _decline(self, proposal: Proposal) -> None:
         """Not again soon, unless the target's budget changes."""
-        key = (proposal.attribute, proposal.cell, proposal.target)
         version = self.hearsay.free_of.get(proposal.target, (0, 0))[0]
-        self._declined[key] = (self.kernel.now + DECLINED_S, version)
+        self._declined.note((proposal.attribute, proposal.cell), proposal.target, self.kernel.now, version)
 
     def _view(self, need: int) -> View:
         kernel = self.kernel
         outlets = self.outlets
-        for key, (until, version) in list(self._declined.items()):
-            if until <= kernel.now or self.hearsay.free_of.get(key[2], (0, 0))[0] != version:
-                del self._declined[key]
+        self._declined.forgive(kernel.now)
+        for cell, peer in list(self._declined):
+            if self.hearsay.free_of.get(peer, (0, 0))[0] != self._declined.brokers(cell)[peer]:
+                self._declined.strike(cell, peer)
         return View(
             me=kernel.me,
             now=kernel.now,
@@ -249,7 +249,7 @@ class Replication(Mechanism):
             neighbours=self.boards.regions.neighbours,
             boxes=self.boards.regions.boxes,
             free={peer: free for peer, (_, free) in self.hearsay.free_of.items()},
-            declined=frozenset(self._declined),
+            declined=frozenset((attribute, cell, peer) for (attribute, cell), peer in self._declined),
         )
 
     def _carriers(self, attribute: int) -> dict[int, tuple[PeerId, ...]]:

@@ -11,9 +11,9 @@ that no part is nearest to two brokers at once; the target is chosen anew for ea
 from sensorgrid.index.codes import prefixes
 from sensorgrid.model.ids import PeerId, is_broker
 from sensorgrid.overlay.boards import Boards, Lookup, Provided, Regions
-from sensorgrid.overlay.events import Assigned
+from sensorgrid.overlay.events import RosterChanged
 from sensorgrid.overlay.faces import Placement
-from sensorgrid.overlay.geography import box_of, distance, middle_of
+from sensorgrid.overlay.geography import box_of, distance, middle_of, points_of, view_of
 from sensorgrid.overlay.kernel import Inbox, Kernel
 from sensorgrid.overlay.mechanism import Mechanism
 from sensorgrid.overlay.messages import Ask, Find, Found, Located
@@ -58,19 +58,19 @@ class Routing(Mechanism):
         """by attribute: cells in which a known region lies, smaller than they are"""
         self._hops: dict[tuple[int, int], PeerId | None] = {}
         """where a cell is sent on to, until regions change"""
-        self.listens = {Assigned: self.assigned}
+        self.listens = {RosterChanged: self.changed}
         self.handlers = {
             Ask: self.asked,
             Find: self.find,
             Found: self.found,
         }
 
-    def assigned(self, event: Assigned) -> None:
+    def changed(self, event: RosterChanged) -> None:
         """Learn where the regions are: own ones and those that touch them."""
         me, board = self.kernel.me, self.regions
         board.boxes, board.neighbours = {}, {}
         self._above = {}
-        for region in event.regions:
+        for region in view_of(me, event.roster.regions, self.kernel.grid):
             boxes = board.boxes.setdefault(region.attribute, {})
             boxes.setdefault(region.owner, []).append(box_of(self.kernel.grid, region.cell))
             self._above.setdefault(region.attribute, set()).update(prefixes(region.cell >> 1))
@@ -78,7 +78,7 @@ class Routing(Mechanism):
             board.neighbours[attribute] = tuple(sorted(peer for peer in boxes if peer != me))
         self._hops.clear()
         known = {peer for peers in board.neighbours.values() for peer in peers}
-        board.peers = tuple(sorted(known.union(event.links) - {me}))
+        board.peers = tuple(sorted(known.union(event.roster.links_of(me)) - {me}))
 
     def asked(self, peer: PeerId, message: Ask) -> None:
         """A client asks."""
@@ -171,7 +171,7 @@ class Routing(Mechanism):
         a replica passes it on towards the owner (None).
         """
         kernel = self.kernel
-        size = kernel.grid.points_per_period >> (cell.bit_length() - 1)
+        size = points_of(kernel.grid, cell)
         if not owned and self.outlets.free >= size:
             return [(cell, kernel.me)]
         mine = kernel.me if owned else None

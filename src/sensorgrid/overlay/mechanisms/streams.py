@@ -5,38 +5,61 @@ Who is let in is judged in `admission.py`, ticks go out through `feeding.py`; he
 State: `outlets` (what receivers have from this broker) and `intake` (what it takes from others). A supply taken
 from elsewhere exists exactly as long as an entry needs it, so a cancelled query, a dead client and a relay that
 nobody needs all end the same way: the interest is gone, and with it the stream, all the way up.
+
+A region changes hands make before break. Its heir takes it as a relay. When the roster makes the heir the owner, it
+goes on with its ring, and reads the tail of the lake beside. The old owner takes the region from the new one from then
+on, goes on feeding its receivers, and sends them there.
 """
 
 from sensorgrid.index.codes import beside, contains
-from sensorgrid.model.block import Progression, Slab
+from sensorgrid.model.block import Progression, Slab, Values
 from sensorgrid.model.ids import Instant, PeerId, is_broker
 from sensorgrid.overlay import feeding
 from sensorgrid.overlay.admission import Admission, too_old
 from sensorgrid.overlay.answers import Answers
 from sensorgrid.overlay.boards import Lookup, Provided, Requests, Waiting
+from sensorgrid.overlay.departures import Departures
 from sensorgrid.overlay.events import (
-    Assigned,
+    Outdated,
     PeerDown,
     Published,
     Recall,
     Recalled,
-    Region,
+    RosterChanged,
     Stopping,
     Unused,
     Woke,
 )
-from sensorgrid.overlay.faces import HearsayFace
-from sensorgrid.overlay.geography import box_of
+from sensorgrid.overlay.faces import HearsayFace, RosterFace
+from sensorgrid.overlay.geography import box_of, points_of
 from sensorgrid.overlay.intake import Intake, Piece
 from sensorgrid.overlay.kernel import Inbox, Kernel
 from sensorgrid.overlay.mechanism import Mechanism
-from sensorgrid.overlay.messages import NO_ROOM, Feed, Grant, Leave, Path, Redirect, Refuse, Want
+from sensorgrid.overlay.messages import (
+    ANOTHER_OWNER,
+    CUT,
+    MOVED,
+    NO_ROOM,
+    SENSELESS,
+    SEVERAL_OWNERS,
+    STOPS,
+    TOO_OLD,
+    Feed,
+    Grant,
+    Leave,
+    Path,
+    Reason,
+    Redirect,
+    Refuse,
+    Want,
+    Why,
+)
 from sensorgrid.overlay.outlets import Entry, Outlets, Reservation, Supply
+from sensorgrid.overlay.roster import Region, Roster
 from sensorgrid.overlay.service import Service
 
 EARLY_MAX = 10_000
 """blocks that may be published while the lake is being read"""
-STOPS = "the broker stops"
 
 
 class Streams(Mechanism):
@@ -50,12 +73,14 @@ class Streams(Mechanism):
         outlets: Outlets,
         requests: Requests,
         hearsay: HearsayFace,
+        held: RosterFace,
         lookups: Inbox[Lookup],
         located: Inbox[Provided],
     ) -> None:
         self.kernel = kernel
         self.outlets = outlets
         self.requests = requests
+        self.held = held
         self.lookups = lookups
         """for routing"""
         self.located = located
@@ -67,12 +92,14 @@ class Streams(Mechanism):
         """for other mechanisms"""
         self.admission = Admission(kernel, outlets, hearsay)
         self.answers = Answers(kernel)
+        self.departures: Departures[None] = Departures(kernel, self.service, lambda why, stayed: None)
+        """of receivers of regions that have another owner now"""
         self.listens = {
             PeerDown: self.peer_down,
             Unused: self.peer_down,
             Published: self.published,
             Recalled: self.recalled,
-            Assigned: self.assigned,
+            RosterChanged: self.changed,
             Stopping: self.stop,
             Woke: self.woke,
         }
@@ -105,11 +132,12 @@ class Streams(Mechanism):
         self._generations[peer] = max(last, want.generation)
         if not self.admission.sensible(peer, want, again=want.generation <= last):
             for cell, _, _ in want.items:
-                self.answers.refuse(peer, want.generation, cell, "not a wish that can be met")
+                self.answers.refuse(peer, want.generation, cell, SENSELESS)
             return
         for (cell, claimed, start), size in zip(want.items, self.admission.sizes(want), strict=True):
             if size == 0 or size != claimed:
-                self.answers.refuse(peer, want.generation, cell, f"{claimed} points claimed, {size} counted")
+                miscounted = Reason(Why.SENSELESS, f"{claimed} points claimed, {size} counted")
+                self.answers.refuse(peer, want.generation, cell, miscounted)
                 continue
             known = self.outlets.entries.get(peer, {}).get((want.generation, cell))
             if known is not None:  # the same generation again is a no-op (rule 2)
@@ -135,6 +163,7 @@ class Streams(Mechanism):
         for entry in list(self.outlets.entries.get(peer, {}).values()):
             self._remove(entry)
         self.intake.peer_down(peer)
+        self.departures.peer_down(peer)
 
     def stop(self, event: Stopping) -> None:
         """Send all receivers to where this broker has its streams from; take no new ones."""
@@ -162,7 +191,7 @@ class Streams(Mechanism):
             and outlets.has_below(attribute, request.cell)
         ):
             here, missing = outlets.available(attribute, request.cell)
-            self.answers.refuse(peer, want.generation, request.cell, "cut", (), tuple(sorted(here + missing)))
+            self.answers.refuse(peer, want.generation, request.cell, CUT, (), tuple(sorted(here + missing)))
             return
         if supply is not None and too_old(supply, request.start):
             self._begin_earlier(supply, request.start)
@@ -170,7 +199,7 @@ class Streams(Mechanism):
             if want.stays and supply.head is not None and self._reach_back(supply, request.start):
                 self.requests[key] = request
             else:
-                self.answers.refuse(peer, want.generation, request.cell, "too old")
+                self.answers.refuse(peer, want.generation, request.cell, TOO_OLD)
             return
         room = self.admission.room_for(request, reservation)
         if room is None:
@@ -182,7 +211,7 @@ class Streams(Mechanism):
             return
         for victim in room.yields:
             kernel.counters.evictions += 1
-            self.answers.refuse(victim.peer, victim.generation, victim.cell, "moved", room.to)
+            self.answers.refuse(victim.peer, victim.generation, victim.cell, MOVED, room.to)
             self._remove(victim, keep=True)
         self._accept(request, supply, reservation)
 
@@ -201,6 +230,8 @@ class Streams(Mechanism):
             want.until,
         )  # fmt: skip
         entry.stays = want.stays
+        if want.held:
+            entry.held = {tick: revision for cell, tick, revision in want.held if cell == request.cell}
         outlets.add(entry, supply)
         if supply.path is not None:
             self._start(entry, supply)
@@ -219,7 +250,7 @@ class Streams(Mechanism):
         supply = Supply(attribute, cell, kernel.now)
         first = min((entry.next for entry in absorbed), default=request.start)
         start = max(0, min(first, request.start) - kernel.settings.slack_ticks)
-        size = kernel.grid.points_per_period >> (cell.bit_length() - 1)
+        size = points_of(kernel.grid, cell)
         supply.piece = Piece(supply, attribute, cell, size, start)
         supply.start = supply.head = start
         self.outlets.add_supply(supply)
@@ -241,9 +272,13 @@ class Streams(Mechanism):
         """Give up what this broker takes of a cell part by part; the entries of the parts."""
         outlets = self.outlets
         parts = [s for s in outlets.supplies.get(attribute, {}).values() if contains(cell, s.cell)]
-        entries = [entry for s in parts for entry in s.entries.values()]
-        for entry in entries:
-            outlets.remove(entry)
+        entries = []
+        for part in parts:
+            for entry in list(part.entries.values()):
+                if entry.granted:
+                    entry.held = part.revisions()
+                outlets.remove(entry)
+                entries.append(entry)
         for part in parts:
             if part.piece is not None:
                 self.intake.drop([part.piece])
@@ -269,7 +304,7 @@ class Streams(Mechanism):
         if start < supply.head - self.kernel.settings.ring_ticks:
             return False
         if supply.past is None:
-            size = self.kernel.grid.points_per_period >> (supply.cell.bit_length() - 1)
+            size = points_of(self.kernel.grid, supply.cell)
             supply.past = Piece(supply, supply.attribute, supply.cell, size, start, None, supply.start)
             self.intake.seek([supply.past], owner=True)
         return supply.past.begin <= start
@@ -281,15 +316,22 @@ class Streams(Mechanism):
 
     def _remove(self, entry: Entry, keep: bool = False) -> None:
         supply = self.outlets.remove(entry)
-        if not supply.entries and supply.piece is not None and not keep:
+        if not supply.entries and supply.piece is not None and not keep and not supply.standing:
+            self._end(supply)
+
+    def _end(self, supply: Supply) -> None:
+        """Take it no longer."""
+        if supply.piece is not None:
             self.intake.drop([supply.piece])
-            self._forget_past(supply)
-            self.outlets.drop_supply(supply)
+        self._forget_past(supply)
+        self.outlets.drop_supply(supply)
 
     def _start(self, entry: Entry, supply: Supply) -> None:
         """Say that an entry is fed, and send what it missed (rules 6 and 7)."""
+        if supply.reading and supply.start is not None and entry.next < supply.start:
+            return  # the lake may have what it asks for
         if too_old(supply, entry.next):  # the ring went on while it waited for a path
-            self.answers.refuse(entry.peer, entry.generation, entry.cell, "too old")
+            self.answers.refuse(entry.peer, entry.generation, entry.cell, TOO_OLD)
             self._remove(entry)
             return
         self.outlets.grant(entry)
@@ -331,29 +373,41 @@ class Streams(Mechanism):
     def published(self, event: Published) -> None:
         """A tick from the pipeline, for a region of this broker; each (tick, revision) counts once."""
         supply = self.outlets.supplies.get(event.attribute, {}).get(event.cell)
-        if supply is None or not supply.owned or event.epoch < supply.epoch:
+        if supply is None or not supply.owned:
             return
-        if supply.path is None:  # the lake is being read, and may have been read before this was written
+        if event.epoch > max(
+            supply.epoch, supply.fence
+        ):  # there is a newer owner: own it no longer, and find out
+            supply.fence = event.epoch
+            self.kernel.happened.put(Outdated())
+        if event.epoch != supply.epoch or supply.fence > supply.epoch:
+            return
+        if supply.reading and (supply.head is None or event.tick > supply.head):
+            # The lake is being read, and may have been read before this was written.
             if len(supply.early) < EARLY_MAX:
                 supply.early.append(event)
             return
-        held = supply.ring.get(event.tick)
-        if held is not None and held[0] >= event.revision:
-            return
-        if supply.head is not None and event.tick < supply.head and held is None:
-            return  # older than the ring
-        if supply.head is None or event.tick > supply.head:
-            feeding.skip(self.kernel, supply, event.tick)
-        feeding.forward(self.kernel, supply, event.tick, event.revision, self._slabs(event.cell, event))
+        self._issue(supply, event.tick, event.revision, self._slabs(event.cell, event.values))
 
-    def _slabs(self, cell: int, event: Published) -> tuple[Slab, ...] | None:
-        if event.values is None:
+    def _issue(self, supply: Supply, tick: int, revision: int, slabs: tuple[Slab, ...] | None) -> None:
+        """The owner gives out a tick, if it is the next one or better than what there is."""
+        held = supply.ring.get(tick)
+        if held is not None and held[0] >= revision:
+            return
+        if supply.head is not None and tick < supply.head and held is None:
+            return  # older than the ring
+        if supply.head is None or tick > supply.head:
+            feeding.skip(self.kernel, supply, tick)
+        feeding.forward(self.kernel, supply, tick, revision, slabs)
+
+    def _slabs(self, cell: int, values: Values | None) -> tuple[Slab, ...] | None:
+        if values is None:
             return None
         where = self._places.get(cell)
         if where is None:
             box = box_of(self.kernel.grid, cell)
             where = self._places[cell] = ((box.y0, box.y1, 1), (box.x0, box.x1, 1))
-        return (Slab(*where, event.values),)
+        return (Slab(*where, values),)
 
     # -- providers change
 
@@ -374,13 +428,21 @@ class Streams(Mechanism):
         """A supply has another path: tell its receivers, and start those who waited for it."""
         supply = piece.owner
         assert isinstance(supply, Supply)
-        if piece is not supply.past:
-            self._repath(supply, None if piece.path is None else (*piece.path, self.me))
-
-    def _repath(self, supply: Supply, path: Path | None) -> None:
-        if path == supply.path:
+        if piece is supply.past:
             return
-        supply.path = path
+        epoch = supply.epoch if piece.feed is None else piece.feed.epoch
+        self._repath(supply, None if piece.path is None else (*piece.path, self.me), epoch)
+        if supply.moves is not None and supply.path == (supply.moves, self.me):
+            to, supply.moves = supply.moves, None
+            chosen = [(e, e.cell) for e in supply.entries.values() if e.sits and e.peer != to]
+            if chosen:
+                self.answers.flush()  # first where it comes from now
+                self.departures.send(chosen, to, None)
+
+    def _repath(self, supply: Supply, path: Path | None, epoch: int) -> None:
+        if path == supply.path and epoch == supply.epoch:
+            return
+        supply.path, supply.epoch = path, epoch
         self.outlets.reroute(supply)
         for entry in list(supply.entries.values()):
             if entry.granted:
@@ -388,7 +450,7 @@ class Streams(Mechanism):
             elif path is not None:
                 self._start(entry, supply)
 
-    def lost(self, piece: Piece, reason: str) -> None:
+    def lost(self, piece: Piece, reason: Reason) -> None:
         """Nobody feeds a supply: its receivers have to look for themselves."""
         supply = piece.owner
         assert isinstance(supply, Supply)
@@ -398,13 +460,16 @@ class Streams(Mechanism):
                 here = request.want.attribute == supply.attribute and contains(supply.cell, request.cell)
                 if here and too_old(supply, request.start):
                     del self.requests[key]
-                    why = NO_ROOM if reason == NO_ROOM else "too old"
+                    why = NO_ROOM if reason.why is Why.NO_ROOM else TOO_OLD
                     self.answers.refuse(request.peer, request.want.generation, request.cell, why)
             return
-        said = reason if reason == NO_ROOM else f"no provider: {reason}"
+        said = NO_ROOM if reason.why is Why.NO_ROOM else Reason(reason.why, f"no provider: {reason.text}")
+        supply.standing = False
         for entry in list(supply.entries.values()):
             self.answers.refuse(entry.peer, entry.generation, entry.cell, said)
             self._remove(entry)
+        if self._has(supply):  # it was taken for nobody
+            self._end(supply)
 
     def cut(self, piece: Piece, parts: list[int]) -> list[Piece] | None:
         """A provider sends part of a supply elsewhere: one supply for each part, and so on down to the clients.
@@ -432,7 +497,7 @@ class Streams(Mechanism):
                 continue
             if entry.of_broker and entry.until is not None:
                 # The past is never cut: look for it.
-                self.answers.refuse(entry.peer, entry.generation, entry.cell, "cut")
+                self.answers.refuse(entry.peer, entry.generation, entry.cell, CUT)
                 continue
             for new in outlets.parts(entry, parts[0]):
                 outlets.add(new, next(s for s in supplies if contains(s.cell, new.cell)))
@@ -444,9 +509,10 @@ class Streams(Mechanism):
 
     def _part_of(self, supply: Supply, piece: Piece, cell: int) -> Supply:
         part = Supply(supply.attribute, cell, supply.since)
+        part.epoch = supply.epoch
         part.path, part.ring = supply.path, dict(supply.ring)
         part.start, part.head = supply.start, supply.head
-        size = self.kernel.grid.points_per_period >> (cell.bit_length() - 1)
+        size = points_of(self.kernel.grid, cell)
         part.piece = Piece(part, supply.attribute, cell, size, piece.next)
         part.piece.begin, part.piece.revisions = piece.begin, dict(piece.revisions)
         part.piece.tried, part.piece.hints = piece.tried, piece.hints
@@ -456,56 +522,139 @@ class Streams(Mechanism):
 
     # -- regions change
 
-    def assigned(self, event: Assigned) -> None:
-        """Own what is assigned: a lost region's receivers are sent to its new owner, a gained one's stay."""
-        outlets = self.outlets
-        mine = {(r.attribute, r.cell): r for r in event.regions if r.owner == self.me}
+    def changed(self, event: RosterChanged) -> None:
+        """Own what the roster says; what another broker owns now is taken from there as long as it is needed here."""
+        outlets, roster = self.outlets, event.roster
+        mine = {(r.attribute, r.cell): r for r in roster.by_owner.get(self.me, ())}
+        heirlooms = {(r.attribute, r.cell): r for r in roster.by_heir.get(self.me, ())}
         for attribute in list(outlets.supplies):
-            for supply in [s for s in outlets.supplies[attribute].values() if s.owned]:
-                if (attribute, supply.cell) not in mine:
-                    self._give_up(supply, event)
+            for supply in list(outlets.supplies[attribute].values()):
+                key = (attribute, supply.cell)
+                if supply.owned and key not in mine:
+                    self._hand_over(supply, roster)
+                elif supply.standing and key not in mine and key not in heirlooms:
+                    supply.standing = False
+                    if not supply.entries:
+                        self._end(supply)
         for region in mine.values():
             self._own(region)
+        for region in heirlooms.values():
+            self._prepare(region)
+        self.intake.succeeded(roster)
 
-    def _give_up(self, supply: Supply, event: Assigned) -> None:
-        known = (r for r in event.regions if r.attribute == supply.attribute)
-        heirs = tuple(r.owner for r in known if contains(r.cell, supply.cell))
-        for entry in list(supply.entries.values()):
-            self.answers.refuse(entry.peer, entry.generation, entry.cell, "another owner", heirs)
-            self._remove(entry)
-        self.outlets.drop_supply(supply)
+    def _hand_over(self, supply: Supply, roster: Roster) -> None:
+        """Take a region from its new owner from now on, for those who have it from here, until they have left."""
+        region = roster.region(supply.attribute, supply.cell)
+        if region is None or region.owner == self.me or supply.path is None or supply.head is None:
+            heirs = () if region is None else (region.owner,)
+            for entry in list(supply.entries.values()):
+                self.answers.refuse(entry.peer, entry.generation, entry.cell, ANOTHER_OWNER, heirs)
+                self._remove(entry)
+        if not supply.entries:
+            self.outlets.drop_supply(supply)
+            return
+        assert region is not None
+        assert supply.head is not None
+        points = points_of(self.kernel.grid, supply.cell)
+        piece = Piece(supply, supply.attribute, supply.cell, points, supply.head)
+        piece.begin = supply.head if supply.start is None else supply.start
+        piece.revisions = dict(supply.revisions())
+        supply.early, supply.reading, supply.moves = [], False, region.owner
+        self.outlets.turn(supply, piece)
+        self._repath(supply, None, supply.epoch)
+        self.intake.ask([piece], region.owner)
 
     def _own(self, region: Region) -> None:
         outlets = self.outlets
         supply = outlets.supplies.get(region.attribute, {}).get(region.cell)
         if supply is not None and supply.owned and supply.epoch == region.epoch:
             return
-        above = outlets.supply_for(region.attribute, region.cell)
-        if above is not None and above.cell != region.cell:
-            self._cut_at(above, region.cell)
-        entries = self._absorb(region.attribute, region.cell)
-        supply = Supply(region.attribute, region.cell, self.kernel.now)
-        supply.epoch = region.epoch
-        outlets.add_supply(supply)
-        for entry in entries:
-            # A relay's ring is not the truth: it goes on when the lake was read (rule 8).
-            entry.granted = False
-            outlets.add(entry, supply)
-            self.answers.grant(entry, None)
+        if supply is not None and (supply.owned or supply.ring):
+            # It goes on with what it has: its own ring, or that of the relay that it was.
+            if supply.piece is not None:
+                self.intake.drop([supply.piece])
+                self._forget_past(supply)
+                supply.standing, supply.moves = False, None
+                outlets.turn(supply, None)
+                supply.reading = True
+                self._repath(supply, (self.me,), region.epoch)
+            else:
+                supply.reading = True
+                self._repath(supply, supply.path, region.epoch)
+        else:
+            above = outlets.supply_for(region.attribute, region.cell)
+            if above is not None and above.cell != region.cell:
+                self._cut_at(above, region.cell)
+            entries = self._absorb(region.attribute, region.cell)
+            supply = Supply(region.attribute, region.cell, self.kernel.now)
+            supply.epoch, supply.reading = region.epoch, True
+            outlets.add_supply(supply)
+            for entry in entries:
+                # Without a ring of all the region there is nothing to go on with but the lake (rule 8).
+                entry.granted = False
+                outlets.add(entry, supply)
+                self.answers.grant(entry, None)
         self.kernel.effects.append(Recall(region.attribute, region.cell, region.epoch))
 
+    def _prepare(self, region: Region) -> None:
+        """Take a region that this broker is to own, for nobody yet: first from the lake, then from its owner."""
+        outlets, attribute, cell = self.outlets, region.attribute, region.cell
+        supply = outlets.supply_for(attribute, cell)
+        if supply is not None:
+            supply.standing |= supply.cell == cell and not supply.owned
+        elif not outlets.has_below(attribute, cell):  # else it takes parts of it, and will read the lake
+            supply = Supply(attribute, cell, self.kernel.now)
+            supply.piece = Piece(supply, attribute, cell, points_of(self.kernel.grid, cell), 0)
+            supply.standing = supply.reading = True
+            supply.epoch = region.epoch
+            outlets.add_supply(supply)
+            self.kernel.effects.append(Recall(attribute, cell, region.epoch))
+
     def recalled(self, event: Recalled) -> None:
-        """The tail of the lake: the owner is ready."""
+        """The tail of the lake: the owner knows all that was published before it became one."""
         supply = self.outlets.supplies.get(event.attribute, {}).get(event.cell)
-        if supply is None or supply.epoch != event.epoch or supply.path is not None:
+        if supply is None or supply.epoch != event.epoch or not supply.reading:
             return
-        for tick, revision, values in event.ticks:
-            block = Published(event.attribute, event.cell, tick, revision, event.epoch, values)
-            supply.keep(tick, revision, self._slabs(event.cell, block), self.kernel.settings.ring_ticks)
-        self._repath(supply, (self.me,))
+        supply.reading = False
+        tail = [(tick, revision, self._slabs(event.cell, values)) for tick, revision, values in event.ticks]
+        if supply.path is not None and supply.head is not None:
+            self._merge(supply, tail)
+            for entry in [e for e in supply.entries.values() if not e.granted]:
+                self._start(entry, supply)
+        else:
+            for tick, revision, slabs in tail:
+                supply.keep(tick, revision, slabs, self.kernel.settings.ring_ticks)
+        if supply.piece is not None:
+            self._follow(supply, supply.piece)
+            return
+        self._repath(supply, (self.me,), supply.epoch)
         early, supply.early = supply.early, []
         for late in early:
             self.published(late)
+
+    def _merge(self, supply: Supply, tail: list[tuple[int, int, tuple[Slab, ...] | None]]) -> None:
+        """Put the lake's ticks and the ring together: receivers get what is new to them, in order."""
+        assert supply.head is not None
+        horizon, start = supply.head - self.kernel.settings.ring_ticks, supply.start
+        for tick, revision, slabs in tail:
+            if start is not None and horizon <= tick < start:
+                supply.ring.setdefault(tick, (revision, slabs))
+            else:
+                self._issue(supply, tick, revision, slabs)
+        while supply.start is not None and supply.start - 1 in supply.ring:
+            supply.start -= 1
+
+    def _follow(self, supply: Supply, piece: Piece) -> None:
+        """Take a region from its owner, from where the lake ends."""
+        if supply.head is None:
+            supply.start = supply.head = 0
+        piece.next = supply.head
+        piece.begin = supply.head if supply.start is None else supply.start
+        piece.revisions = dict(supply.revisions())
+        roster = self.held.current
+        region = None if roster is None else roster.region(supply.attribute, supply.cell)
+        if region is not None and region.owner != self.me:
+            self.intake.ask([piece], region.owner)
 
     # -- work left by others, and answers that go out together
 
@@ -556,17 +705,21 @@ class Streams(Mechanism):
             if entry.cell == part or not contains(entry.cell, part):
                 whole.append(entry)
             elif entry.of_broker:
-                self.answers.refuse(entry.peer, entry.generation, entry.cell, "several owners")
+                self.answers.refuse(entry.peer, entry.generation, entry.cell, SEVERAL_OWNERS)
             else:
                 parts = (part, *beside(entry.cell, part))
-                self.answers.refuse(entry.peer, entry.generation, entry.cell, "cut", (), parts)
+                self.answers.refuse(entry.peer, entry.generation, entry.cell, CUT, (), parts)
             self._remove(entry)
         for entry in whole:
-            self._admit_again(entry)
+            self._admit_again(entry, supply)
 
-    def _admit_again(self, entry: Entry) -> None:
+    def _admit_again(self, entry: Entry, before: Supply) -> None:
         kernel, items = self.kernel, ((entry.cell, entry.size, entry.next),)
-        want = Want(entry.generation, entry.attribute, items, entry.clip, entry.until, None, entry.stays)
+        has = before.revisions() if entry.granted else entry.held
+        held = tuple((entry.cell, tick, revision) for tick, revision in has.items())
+        want = Want(
+            entry.generation, entry.attribute, items, entry.clip, entry.until, None, entry.stays, held
+        )
         due = kernel.now + kernel.settings.wait_s
         self._admit(Waiting(entry.peer, want, entry.cell, entry.size, entry.next, due))
         if entry.granted:
@@ -582,16 +735,17 @@ class Streams(Mechanism):
 
     def next_wakeup(self) -> Instant | None:
         """When a piece or a waiting request must have heard something."""
-        if not self.requests:
-            return self.intake.next_wakeup()
+        due, leave = self.intake.next_wakeup(), self.departures.next_wakeup()
+        if not self.requests and leave is None:
+            return due
         times = [w.due for w in self.requests.values()]
-        if (due := self.intake.next_wakeup()) is not None:
-            times.append(due)
+        times += [moment for moment in (due, leave) if moment is not None]
         return min(times, default=None)
 
     def woke(self, event: Woke) -> None:
         """Refuse requests that waited too long."""
         self.intake.woke()
+        self.departures.woke()
         for key, request in list(self.requests.items()):
             if request.due <= self.kernel.now:
                 del self.requests[key]

@@ -17,6 +17,7 @@ import numpy as np
 from sensorgrid.index.codes import prefixes
 from sensorgrid.model.ids import Instant, PeerId, is_broker
 from sensorgrid.overlay.boards import Boards, Seen
+from sensorgrid.overlay.declined import Declined
 from sensorgrid.overlay.events import Woke
 from sensorgrid.overlay.intake import Piece
 from sensorgrid.overlay.kernel import Kernel, Notebook
@@ -26,8 +27,6 @@ from sensorgrid.overlay.policies.relays import Relays
 from sensorgrid.overlay.policies.trees import Hang, Way, hang
 from sensorgrid.overlay.service import Service
 
-DECLINED_S = 30.0
-"""how long a receiver that did not go is not steered to the same provider; at the next period it may be"""
 PERIODS = 2.5
 """measurement periods after which a member that is not heard of is forgotten"""
 PASSES = 3
@@ -93,8 +92,8 @@ class Trees(Mechanism):
         self._members = 0
         self._pending: dict[tuple[int, int, PeerId], None] = {}
         """members that were steered and have not said that they went"""
-        self._declined: dict[tuple[int, int, PeerId], dict[PeerId, Instant]] = {}
-        """by (attribute, cell, receiver): providers that it did not go to, and until when"""
+        self._declined: Declined[tuple[int, int, PeerId]] = Declined()
+        """by (attribute, cell, receiver): providers that it did not go to"""
         self._rerouted = rerouted
         """what came, went, or comes another way"""
         self._shifts = shifts
@@ -328,7 +327,7 @@ class Trees(Mechanism):
             if member.expected is None or member.expected > now:
                 continue
             del self._pending[attribute, cell, peer]
-            self._declined.setdefault((attribute, cell, peer), {})[member.parent] = now + DECLINED_S
+            self._declined.note((attribute, cell, peer), member.parent, now)
             if member.provider is None:
                 self._forget((attribute, cell), tree, peer)
             else:
@@ -336,14 +335,7 @@ class Trees(Mechanism):
 
     def _forget_declined(self) -> None:
         """What is no longer held against a provider; the receiver may go there after all."""
-        for (attribute, cell, peer), providers in list(self._declined.items()):
-            left = {provider: until for provider, until in providers.items() if until > self.kernel.now}
-            if len(left) == len(providers):
-                continue
-            if left:
-                self._declined[attribute, cell, peer] = left
-            else:
-                del self._declined[attribute, cell, peer]
+        for (attribute, cell, peer), _ in self._declined.forgive(self.kernel.now):
             tree = self.trees.get((attribute, cell))
             if tree is not None and peer in tree.members:
                 tree.fresh[peer] = None
@@ -404,7 +396,7 @@ class Trees(Mechanism):
 
     def _barred(self, key: Key, peer: PeerId, way: Way) -> Any:
         barred = np.zeros(len(way.names), dtype=np.bool_)
-        for provider in self._declined.get((*key, peer), ()):
+        for provider in self._declined.brokers((*key, peer)):
             if provider in way.at:
                 barred[way.at[provider]] = True
         return barred

@@ -12,7 +12,7 @@ from sensorgrid.index.codes import contains, prefixes
 from sensorgrid.model.box import Box
 from sensorgrid.model.grid import Grid
 from sensorgrid.model.ids import Instant, PeerId
-from sensorgrid.overlay.geography import box_of, distance, middle_of
+from sensorgrid.overlay.geography import box_of, distance, middle_of, points_of
 from sensorgrid.overlay.loads import Load, Sums
 from sensorgrid.overlay.messages import Path
 
@@ -83,7 +83,7 @@ class View:
 
     def size(self, cell: int) -> int:
         """Points per period of a stream of the cell."""
-        return self.grid.points_per_period >> (cell.bit_length() - 1)
+        return points_of(self.grid, cell)
 
     def loads(self, attribute: int) -> dict[int, Load]:
         """For every cell that this broker has: clients' entries that lie in it altogether."""

@@ -5,6 +5,9 @@ two publishes, the values and their standard error, which travel as attributes o
 with an `Ack`. Sending does not wait for answers, regions do not wait for each other, and whatever a gateway has not
 acknowledged within the patience is given back to the caller. Sending the same block again is always safe.
 
+Who owns what is the brokers' roster. Every greeting tells it, and a broker that learns a newer one says so. A block
+that came to a broker which owns its region no longer is sent to the new owner.
+
 Everything lives in one thread per process with a loop of its own, so connections stay open from one micro-batch to
 the next in Spark's workers, which are reused, and pings are answered while a worker has nothing to do.
 """
@@ -13,34 +16,39 @@ import asyncio
 import os
 import ssl
 import threading
-from collections.abc import Coroutine, Iterable, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
 import sensorgrid
-from sensorgrid.configuration.network import ERROR
 from sensorgrid.index.cell import Cell
-from sensorgrid.links.link import CLOSE_S, Link, LinkError, dial
+from sensorgrid.links import driver
+from sensorgrid.links.driver import Peer
+from sensorgrid.links.link import CLOSE_S, LinkError
 from sensorgrid.links.wire import (
     PUBLISHER,
     VERSIONS,
+    Ack,
     Hello,
+    Newer,
     Publish,
-    RefusedError,
-    Sorry,
+    Refusal,
     Welcome,
-    WireError,
-    decode_ack,
-    decode_greeting,
-    encode_greeting,
+    decode_told,
     encode_publish,
     grid_from,
+    roster_from,
+    roster_of,
 )
 from sensorgrid.model.errors import SensorGridError
+from sensorgrid.model.grid import Grid
+from sensorgrid.model.ids import PeerId
+from sensorgrid.model.names import ERROR
+from sensorgrid.overlay.roster import Roster
 from sensorgrid.pipeline.delivery.publish import Delivery
 from sensorgrid.pipeline.gridding.regions import Regions
 from sensorgrid.pipeline.lake.tiles import Block, Identity
@@ -105,38 +113,35 @@ class GatewaySink:
 
 @dataclass(frozen=True, slots=True)
 class Directory:
-    """Who owns what, as a broker told it."""
+    """The roster as a publisher reads it: by names of attributes and regions."""
 
+    roster: Roster
     attributes: dict[str, int]
     """number by name"""
-    urls: dict[int, str]
-    """by number of broker"""
-    owners: dict[tuple[int, int], tuple[int, int]]
-    """(owner, epoch) by attribute and cell"""
     shape: tuple[int, int]
     """rows and columns of a region"""
 
     @classmethod
-    def of(cls, welcome: Welcome) -> "Directory":
-        """What a broker's first words say."""
-        grid = grid_from(welcome.grid)
+    def of(cls, roster: Roster, grid: Grid) -> "Directory":
+        """Of a network that carries a grid."""
         width, height = Regions(grid).region_shape
-        return cls(
-            {name: number for number, name in enumerate(grid.attributes)},
-            {int(broker): url for broker, url in welcome.brokers.items()},
-            {(a, cell): (owner, epoch) for a, cell, owner, epoch in welcome.regions},
-            (height, width),
-        )
+        return cls(roster, {name: number for number, name in enumerate(grid.attributes)}, (height, width))
+
+    def url(self, owner: int) -> str:
+        """Where a gateway is."""
+        return self.roster.url_of(PeerId(owner)) or ""
 
     def owner(self, identity: Identity) -> int | None:
         """The gateway of a block; None if the network knows none."""
-        found = self.owners.get((self.attributes.get(identity.attribute, -1), cell_of(identity.region)))
-        return None if found is None else found[0]
+        found = self.roster.by_cell.get(
+            (self.attributes.get(identity.attribute, -1), cell_of(identity.region))
+        )
+        return None if found is None else found.owner
 
     def owners_of(self, regions: Iterable[str]) -> set[int]:
         """The gateways that have something to do with regions."""
         cells = {cell_of(region) for region in regions}
-        return {owner for (_, cell), (owner, _) in self.owners.items() if cell in cells}
+        return {region.owner for region in self.roster.regions if region.cell in cells}
 
     def publishes(self, parcel: Parcel) -> list[tuple[Publish, npt.NDArray[np.float32]]]:
         """A block as its gateway wants it: values, and errors where the network carries them."""
@@ -144,10 +149,9 @@ class Directory:
         cell, found = cell_of(region), []
         for name, values in ((attribute, parcel.values), (attribute + ERROR, parcel.error)):
             number = self.attributes.get(name)
-            if number is None or (number, cell) not in self.owners:
-                continue
-            epoch = self.owners[number, cell][1]
-            found.append((Publish(number, cell, tick, revision, epoch, self.shape), values))
+            known = None if number is None else self.roster.by_cell.get((number, cell))
+            if number is not None and known is not None:
+                found.append((Publish(number, cell, tick, revision, known.epoch, self.shape), values))
         return found
 
     def fault(self, parcel: Parcel) -> str:
@@ -170,67 +174,44 @@ def cell_of(region: str) -> int:
 
 
 class Line:
-    """One open connection to a broker; a `Handler` of links."""
+    """One open connection to a broker that has greeted us."""
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, peer: Peer, newer: Callable[[Roster], None]) -> None:
         self.url = url
-        loop = asyncio.get_running_loop()
-        self.welcome: asyncio.Future[Welcome] = loop.create_future()
         self.down = ""
         """why it is gone; empty while it is open"""
-        self.gone = asyncio.Event()
-        self._link: Link | None = None
-        self._asked: dict[_Name, asyncio.Future[str]] = {}
+        self.gone = peer.ended
+        self._peer = peer
+        self._newer = newer
+        self._asked: dict[_Name, asyncio.Future[Ack]] = {}
         self._sizes: dict[_Name, int] = {}
         self._room = asyncio.Event()
         self._unanswered = 0
+        peer.serve(self._heard, self._closed)
 
-    def opened(self, link: Link) -> None:
-        """See `Handler`."""
-        self._link = link
-
-    def received(self, message: bytes) -> None:
-        """See `Handler`."""
+    def _heard(self, message: bytes) -> None:
         try:
-            if not self.welcome.done():
-                self._greeted(message)
+            told = decode_told(message)
+            if isinstance(told, Newer):
+                self._newer(roster_from(told))
                 return
-            ack = decode_ack(message)
         except SensorGridError as error:
             self.close(str(error))
             return
-        name = (ack.attribute, ack.cell, ack.tick, ack.revision)
+        name = (told.attribute, told.cell, told.tick, told.revision)
         answer = self._asked.pop(name, None)
         self._free(name)
         if answer is not None and not answer.done():
-            answer.set_result(ack.error)
+            answer.set_result(told)
 
-    def _greeted(self, message: bytes) -> None:
-        greeting = decode_greeting(message)
-        if isinstance(greeting, Welcome):
-            self.welcome.set_result(greeting)
-        elif isinstance(greeting, Sorry):
-            self.welcome.set_exception(RefusedError(f"broker {self.url}: {greeting.reason}"))
-        else:
-            raise WireError(f"broker {self.url}: found {greeting!r}, expected an answer")
-
-    def closed(self, reason: str) -> None:
-        """See `Handler`."""
+    def _closed(self, reason: str) -> None:
         self.down = self.down or reason or "closed"
-        if not self.welcome.done():
-            self.welcome.set_exception(LinkError(f"gateway {self.url}: {self.down}"))
         for answer in self._asked.values():
             answer.cancel()
         self._asked.clear()
         self._room.set()
-        self.gone.set()
 
-    def say(self, hello: Hello) -> None:
-        """The first words."""
-        if self._link is not None:
-            self._link.send(encode_greeting(hello))
-
-    async def send(self, publish: Publish, values: npt.NDArray[np.float32]) -> "asyncio.Future[str]":
+    async def send(self, publish: Publish, values: npt.NDArray[np.float32]) -> "asyncio.Future[Ack]":
         """Send one, as soon as there is room; what comes back tells when and how it was answered, or is cancelled
         with the connection."""
         while self._unanswered >= WINDOW_BYTES and not self.down:
@@ -241,14 +222,15 @@ class Line:
         if answer is not None:
             return answer
         answer = asyncio.get_running_loop().create_future()
-        if self.down or self._link is None:
+        link = self._peer.link
+        if self.down or link is None:
             answer.cancel()
             return answer
         self._asked[name] = answer
         message = encode_publish(publish, values.reshape(publish.shape or (0, 0)))
         self._sizes[name] = len(message)
         self._unanswered += len(message)
-        self._link.send(message)
+        link.send(message)
         return answer
 
     def _free(self, name: _Name) -> None:
@@ -256,22 +238,27 @@ class Line:
         self._room.set()
 
     def close(self, why: str = "no longer needed") -> None:
-        """Be done with it; `closed` follows."""
+        """Be done with it."""
         self.down = self.down or why
-        if self._link is not None:
-            self._link.close(1000, why[:100])
-        else:
-            self.gone.set()
+        self._peer.close(1000, why[:100])
+
+
+async def _greet(entrance: Entrance, url: str) -> tuple[Welcome, Peer]:
+    """Introduce ourselves to a broker."""
+    software = f"sensorgrid {sensorgrid.__version__} pipeline"
+    hello = Hello(versions=VERSIONS, role=PUBLISHER, grid=entrance.grid, software=software)
+    timeout_s = max(1.0, entrance.patience_s)
+    return await driver.greet(url, hello, tls=entrance.tls(url), timeout_s=timeout_s)
 
 
 async def greet(entrance: Entrance, url: str) -> Welcome:
     """What a broker says to a publisher, who leaves again."""
-    exchange = Exchange(entrance)
-    try:
-        line = await exchange._dial(url)
-        return line.welcome.result()
-    finally:
-        await exchange.close()
+    welcome, peer = await _greet(entrance, url)
+    peer.close()
+    with suppress(TimeoutError):
+        async with asyncio.timeout(CLOSE_S + 1):
+            await peer.ended.wait()
+    return welcome
 
 
 class Exchange:
@@ -287,11 +274,10 @@ class Exchange:
     async def learn(self) -> Directory:
         """Ask brokers, one after the other, who owns what; the first that answers is believed."""
         faults = []
-        known = self.directory.urls.values() if self.directory else ()
+        known = [m.url for m in self.directory.roster.members if m.url] if self.directory else []
         for url in dict.fromkeys((*self._entrance.urls, *known)):
             try:
                 line = await self._dial(url)
-                self.directory = Directory.of(line.welcome.result())
             except (SensorGridError, OSError) as error:
                 faults.append(str(error))
                 continue
@@ -299,8 +285,16 @@ class Exchange:
                 self._lines[url] = line
             else:  # the one there is may be in use
                 line.close()
+            assert self.directory is not None, "the greeting told it"
             return self.directory
         raise LinkError(f"brokers: found none that answers ({'; '.join(faults)}), expected one")
+
+    def _learnt(self, roster: Roster, grid: Grid | None = None) -> None:
+        """A broker told a roster: it counts unless we know a newer one."""
+        if grid is not None and (self.directory is None or roster.version >= self.directory.roster.version):
+            self.directory = Directory.of(roster, grid)
+        elif self.directory is not None and roster.newer_than(self.directory.roster):
+            self.directory = replace(self.directory, roster=roster)
 
     async def deliver(
         self, directory: Directory, owner: int, parcels: Sequence[Parcel], patience_s: float
@@ -314,7 +308,7 @@ class Exchange:
         fault = ""
         try:
             async with asyncio.timeout(patience_s):
-                line = await self._line(directory.urls[owner])
+                line = await self._line(directory.url(owner))
                 for parcel in parcels:
                     sent = [await line.send(publish, v) for publish, v in directory.publishes(parcel)]
                     answers.append((parcel, sent))
@@ -322,7 +316,7 @@ class Exchange:
                 if flat:
                     await asyncio.wait(flat)
         except TimeoutError:
-            fault = f"gateway {directory.urls[owner]}: found no answer within {patience_s:g} s, expected one"
+            fault = f"gateway {directory.url(owner)}: found no answer within {patience_s:g} s, expected one"
             if line is not None:
                 line.close("no answer")  # what waits in it would come twice, and late
         except (SensorGridError, OSError) as error:
@@ -333,15 +327,20 @@ class Exchange:
             results = told.get(parcel.identity) or [
                 None
             ]  # of which nothing was sent, nothing was acknowledged
-            if any(result is None for result in results):
+            errors = sorted({r.error for r in results if r is not None and r.error})
+            stale = any(r is not None and r.code == Refusal.STALE for r in results)
+            if stale or any(result is None for result in results):
                 delivery.waiting.append(parcel.identity)
                 left.append(parcel)
-            elif any(results):
-                delivery.refused.append((parcel.identity, "; ".join(sorted({r for r in results if r}))))
+                if stale:
+                    delivery.stale.append(parcel.identity)
+                    fault = fault or f"gateway {directory.url(owner)}: {'; '.join(errors)}"
+            elif errors:
+                delivery.refused.append((parcel.identity, "; ".join(errors)))
             else:
                 delivery.acknowledged += 1
         if left and not fault:
-            fault = f"gateway {directory.urls[owner]}: {(line and line.down) or 'not sent'}"
+            fault = f"gateway {directory.url(owner)}: {(line and line.down) or 'not sent'}"
         return delivery, left, fault
 
     async def _line(self, url: str) -> Line:
@@ -362,21 +361,14 @@ class Exchange:
             self._lines[url] = task.result()
 
     async def _dial(self, url: str) -> Line:
-        line, entrance = Line(url), self._entrance
-        timeout_s = max(1.0, entrance.patience_s)
-        await dial(url, line, tls=entrance.tls(url), timeout_s=timeout_s)
-        self._opened = [one for one in self._opened if not one.gone.is_set()] + [line]
-        software = f"sensorgrid {sensorgrid.__version__} pipeline"
-        line.say(Hello(versions=VERSIONS, role=PUBLISHER, grid=entrance.grid, software=software))
+        welcome, peer = await _greet(self._entrance, url)
         try:
-            async with asyncio.timeout(timeout_s):
-                await line.welcome
-        except TimeoutError:
-            line.close("no greeting")
-            raise LinkError(f"broker {url}: found no greeting, expected one in {timeout_s:g} s") from None
-        except SensorGridError:
-            line.close("refused")
+            self._learnt(roster_of(welcome), grid_from(welcome.grid))
+        except BaseException:
+            peer.close()
             raise
+        line = Line(url, peer, self._learnt)
+        self._opened = [one for one in self._opened if not one.gone.is_set()] + [line]
         return line
 
     async def close(self) -> None:
@@ -390,8 +382,8 @@ class Exchange:
                 await asyncio.gather(*(line.gone.wait() for line in self._opened))
 
 
-def _result(answer: "asyncio.Future[str]") -> str | None:
-    """Empty: taken; a text: refused; None: not known."""
+def _result(answer: "asyncio.Future[Ack]") -> Ack | None:
+    """What was answered; None: not known."""
     return answer.result() if answer.done() and not answer.cancelled() else None
 
 
@@ -473,22 +465,24 @@ class Gateways:
 async def again_if_moved(
     exchange: Exchange, before: Directory, parcels: Sequence[Parcel], found: Delivery, patience_s: float
 ) -> Delivery:
-    """Try refused ones once more where their owner has changed meanwhile: the one who refused was the wrong one.
+    """Send those once more whose owner has changed meanwhile: the one that did not take them was the wrong one.
 
     `before` is the directory by which they were sent; the exchange may have learnt since, for somebody else.
     """
-    if not found.refused:
+    if not found.refused and not found.stale:
         return found
     try:
         async with asyncio.timeout(patience_s):
             now = await exchange.learn()
     except (SensorGridError, OSError, TimeoutError):
         return found
-    refused = dict(found.refused)
-    moved = [p for p in parcels if p.identity in refused and _moved(p, before, now)]
+    turned_away = {identity for identity, _ in found.refused} | set(found.stale)
+    moved = [p for p in parcels if p.identity in turned_away and _moved(p, before, now)]
     if moved:
         gone = {p.identity for p in moved}
         found.refused = [(i, reason) for i, reason in found.refused if i not in gone]
+        found.waiting = [i for i in found.waiting if i not in gone]
+        found.stale = [i for i in found.stale if i not in gone]
         found.add(await publish_once(exchange, now, moved, frozenset(), patience_s))
     return found
 

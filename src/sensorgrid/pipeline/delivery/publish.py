@@ -28,12 +28,15 @@ class Delivery:
     """never will be taken, with the reason"""
     waiting: list[Identity] = field(default_factory=list)
     """not acknowledged so far"""
+    stale: list[Identity] = field(default_factory=list)
+    """those of them that came to a broker which does not own their region, or under an old epoch"""
 
     def add(self, other: "Delivery") -> None:
         """Count others, too."""
         self.acknowledged += other.acknowledged
         self.refused += other.refused
         self.waiting += other.waiting
+        self.stale += other.stale
 
 
 class Sink(Protocol):

@@ -1,0 +1,220 @@
+"""Rosters over sockets: regions change hands while a network runs, and networks that contradict each other part."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import sensorgrid
+from nets import Client, Net, network, patient, run, until
+from sensorgrid.links import wire
+from sensorgrid.links.driver import greet
+from sensorgrid.model.ids import PeerId
+from sensorgrid.model.query import Query
+from sensorgrid.overlay.geography import box_of
+from sensorgrid.overlay.roster import Roster, RosterError, Terms
+from sensorgrid.pipeline.delivery.gateway import Entrance, Exchange
+from servers import PATIENCE_S
+
+WORLD = Query("air_temperature")
+
+
+def handed_over(roster: Roster, cells: Sequence[int], owner: int) -> Roster:
+    """The next version, in which a broker has cells of all attributes."""
+    later = roster
+    for region in roster.regions:
+        if region.cell in cells:
+            later = later.handed_over(region.attribute, region.cell, PeerId(owner))
+    return replace(later, version=roster.version + 1)
+
+
+def promised(roster: Roster, cells: Sequence[int], heir: int) -> Roster:
+    """The next version, in which a broker is to have them."""
+    later = roster
+    for region in roster.regions:
+        if region.cell in cells:
+            later = later.promised(region.attribute, region.cell, PeerId(heir))
+    return replace(later, version=roster.version + 1)
+
+
+@pytest.mark.parametrize("prepared", [True, False], ids=["with an heir", "at once"])
+def test_a_region_changes_hands_under_load_and_nobody_notices(tmp_path: Path, prepared: bool) -> None:
+    async def story() -> None:
+        async with Net(patient(network(tmp_path))) as net:
+            for at, roams in ((0, True), (1, False), (2, True)):
+                (await net.client(at, roams)).pose(WORLD)
+            await net.publish(2)
+            for client in net.clients:
+                await until(lambda c=client: c.has(WORLD, 1), "the first ticks")
+            mine = [r.cell for r in net.network.roster.by_owner[PeerId(0)] if r.attribute == 0]
+
+            if prepared:
+                await change(net, promised(net.network.roster, mine, 3))
+                await net.publish(1)
+            await change(net, handed_over(net.network.roster, mine, 3))
+            await net.publish(3)
+            for client in net.clients:
+                await until(lambda c=client: c.has(WORLD, net.tick - 1), "the last tick")
+
+            for client in net.clients:
+                assert [reply.status for reply in client.replies] == ["admitted"]
+                assert (client.doubled, client.gaps) == (0, [])
+                assert all(client.has(WORLD, t) and client.is_true(t) for t in range(net.tick))
+                assert client.session.roster == net.network.roster
+            assert {ack.code for ack in net.acks if isinstance(ack, wire.Ack)} == {""}
+
+    run(story)
+
+
+async def change(net: Net, roster: Roster) -> None:
+    """One broker is told; all come to know."""
+    net.network = replace(net.network, roster=roster)
+    net.hosts[PeerId(1)].learn(roster)
+    for host in net.hosts.values():
+        await until(lambda h=host: h.roster == roster, "all brokers to know the roster")
+
+
+def test_a_publisher_that_is_connected_hears_of_the_new_owner(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with Net(network(tmp_path)) as net:
+            exchange = Exchange(Entrance((net.url(2),), patience_s=PATIENCE_S))
+            first = await exchange.learn()
+            cell = net.network.roster.by_owner[PeerId(0)][0].cell
+
+            await change(net, handed_over(net.network.roster, [cell], 3))
+            await until(lambda: exchange.directory is not first, "the publisher to be told")
+
+            assert exchange.directory is not None
+            assert exchange.directory.roster == net.network.roster
+            await exchange.close()
+
+    run(story)
+
+
+def test_a_block_under_another_epoch_is_refused_and_may_be_tried_again(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with Net(network(tmp_path)) as net:
+            region = net.network.roster.by_owner[PeerId(0)][0]
+            box = box_of(net.network.grid, region.cell)
+            shape = (box.y1 - box.y0, box.x1 - box.x0)
+            _, peer = await greet(net.url(0), wire.Hello(wire.VERSIONS, wire.PUBLISHER))
+            answers: list[wire.Ack | wire.Newer] = []
+            peer.serve(lambda m: answers.append(wire.decode_told(m)), lambda reason: None)
+            assert peer.link is not None
+            for epoch in (0, 2, 1):
+                block = wire.Publish(region.attribute, region.cell, 0, 0, epoch, shape)
+                peer.link.send(wire.encode_publish(block, np.zeros(shape, np.float32)))
+            await until(lambda: len(answers) == 3, "three answers")
+
+            codes = [a.code for a in answers if isinstance(a, wire.Ack)]
+            assert codes[:2] == [wire.Refusal.STALE] * 2
+            assert net.hosts[PeerId(0)].broker.boards.outlets.supplies[0][region.cell].fence == 2
+            peer.close()
+            await peer.ended.wait()
+
+    run(story)
+
+
+@pytest.mark.parametrize("code", ["settings", "regions"])
+def test_brokers_that_contradict_each_other_part_and_say_where(tmp_path: Path, code: str) -> None:
+    logged: list[dict[str, str]] = []
+
+    async def story() -> None:
+        plan = network(tmp_path, 2)
+        if code == "settings":
+            settings = replace(plan.settings, ring_ticks=32)
+            roster = replace(plan.roster, terms=Terms.of(plan.grid, settings))
+        else:
+            settings = plan.settings
+            swapped = tuple(
+                type(r)(r.attribute, r.cell, PeerId(1 - r.owner), r.epoch) for r in plan.roster.regions
+            )
+            roster = replace(plan.roster, regions=swapped)
+        net = Net(plan, log=lambda event, **fields: logged.append({"event": event, **fields}))
+        async with net:
+            await net.crash(1)
+            net.network = replace(plan, settings=settings, roster=roster)
+            await net.start(1)
+            await until(lambda: any(line.get("code") for line in logged), "a refusal")
+
+            assert {line["code"] for line in logged if "code" in line} == {code}
+            expected = {"settings": "ring_ticks: found", "regions": "regions of roster 1: found"}[code]
+            assert any(line["reason"].startswith(expected) for line in logged if "code" in line)
+            assert not net.hosts[PeerId(0)].driver.peers
+
+    run(story)
+
+
+def test_a_roster_with_other_terms_or_of_the_same_version_is_not_taken(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with Net(network(tmp_path, 2)) as net:
+            host, held = net.hosts[PeerId(0)], net.network.roster
+            other = Terms.of(net.network.grid, replace(net.network.settings, ring_ticks=32))
+
+            with pytest.raises(RosterError, match="ring_ticks: found 32, expected 64"):
+                host.learn(replace(held, version=2, terms=other))
+            with pytest.raises(RosterError, match="regions of roster 1"):
+                host.learn(replace(handed_over(held, [held.regions[0].cell], 1), version=1))
+
+            assert host.roster == held
+
+    run(story)
+
+
+def test_two_versions_of_the_wire_side_by_side(tmp_path: Path) -> None:
+    """Brokers can be upgraded one by one: half of them, a client and a publisher speak the older version."""
+
+    async def story() -> None:
+        async with Net(patient(network(tmp_path))) as net:
+            for number in (1, 2):
+                await net.crash(number)
+                net.options = {"versions": (1,)}
+                await net.start(number)
+            old = wire.Hello((1,), wire.CLIENT)
+            net.clients.append(await Client.at(net.url(0), True, old))
+            for at in range(4):
+                await net.client(at, roams=at % 2 == 0)
+            for client in net.clients:
+                client.pose(WORLD)
+            await net.publish(3)
+            for client in net.clients:
+                await until(lambda c=client: c.has(WORLD, net.tick - 1), "the last tick")
+
+            assert {p.version for p in net.hosts[PeerId(1)].driver.peers.values()} == {1}
+            assert {p.version for p in net.hosts[PeerId(0)].driver.peers.values()} == {1, 2}
+            for client in net.clients:
+                assert [reply.status for reply in client.replies] == ["admitted"]
+                assert all(client.is_true(t) for t in range(net.tick))
+
+    run(story)
+
+
+def test_a_client_dials_a_broker_that_it_was_not_told_of_at_first(tmp_path: Path) -> None:
+    """The roster that names a new owner also says where it is."""
+
+    async def story() -> None:
+        plan = patient(network(tmp_path, 3))
+        two = replace(plan.roster, members=plan.roster.members[:2])
+        cells = [r.cell for r in two.by_owner[PeerId(2)] if r.attribute == 0]
+        net = Net(replace(plan, roster=handed_over(two, cells, 1)))
+        async with net, await sensorgrid.aconnect(net.url(0)) as grid:
+            stream = grid.stream(WORLD, after=-1)
+            await net.publish(1)
+            await anext(stream)
+
+            mine = [r.cell for r in net.network.roster.by_owner[PeerId(1)] if r.attribute == 0]
+            later = handed_over(net.network.roster, mine, 2)
+            net.network = replace(plan, roster=replace(later, members=plan.roster.members))
+            await net.start(2)
+            await change(net, net.network.roster)
+            await net.publish(2)
+            await anext(stream)
+            await anext(stream)
+
+            assert grid.brokers.keys() == {0, 1, 2}
+            assert grid.roster == net.network.roster
+            assert stream.status == "running"
+
+    run(story)
