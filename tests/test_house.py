@@ -44,6 +44,12 @@ def test_imports_point_one_way() -> None:
     assert result.returncode == 0, result.stdout + result.stderr
 
 
+def test_nothing_in_the_package_is_dead() -> None:
+    result = run("vulture")
+
+    assert not [line for line in result.stdout.splitlines() if line.startswith("src/")], result.stdout
+
+
 @pytest.mark.parametrize("name", [m.name for m in pkgutil.walk_packages(sensorgrid.__path__, "sensorgrid.")])
 def test_the_examples_in_docstrings_run(name: str) -> None:
     failed, _ = doctest.testmod(importlib.import_module(name))

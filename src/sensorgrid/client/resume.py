@@ -8,7 +8,6 @@ in one step of its own gets exactly once, by leaving out the number that it has.
 The file belongs to one query on one grid, and is refused for any other.
 """
 
-import hashlib
 import json
 import os
 import tempfile
@@ -46,11 +45,6 @@ def query_to(query: Query) -> dict[str, Any]:
         "duration_s": None if query.duration is None else query.duration.total_seconds(),
         "where": [[name, repr(low), repr(high)] for name, low, high in query.where],
     }
-
-
-def query_digest(query: Query) -> str:
-    """The same for the same query, in every process."""
-    return hashlib.sha256(json.dumps(query_to(query), sort_keys=True).encode()).hexdigest()[:16]
 
 
 class ResumeFile:

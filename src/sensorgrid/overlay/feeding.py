@@ -80,7 +80,6 @@ def _spread(kernel: Kernel, supply: Supply, tick: int, slabs: tuple[Slab, ...]) 
         return False
     plan = table.plan(supply.epoch)
     counters = kernel.counters
-    counters.sent_points += plan.points
     counters.messages["Feed"] = counters.messages.get("Feed", 0) + plan.receivers
     kernel.effects.append(Spread(plan, tick, slabs[0]))
     return served == len(supply.entries)
@@ -138,7 +137,5 @@ def _part(
 def _send(
     kernel: Kernel, entry: Entry, tick: int, revision: int, slabs: tuple[Slab, ...] | None, until: int = 0
 ) -> None:
-    if slabs is not None:
-        kernel.counters.sent_points += sum(slab.points for slab in slabs)
     epoch = 0 if entry.supply is None else entry.supply.epoch
     kernel.send(entry.peer, Feed(entry.generation, entry.cell, tick, revision, slabs, until, epoch))

@@ -114,8 +114,6 @@ class Counters:
     """sent, by kind"""
     masked_points: int = 0
     """values not shown for a value range"""
-    sent_points: int = 0
-    """values sent in blocks"""
     delegations: int = 0
     """decisions to move load"""
     evictions: int = 0

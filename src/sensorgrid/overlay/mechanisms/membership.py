@@ -26,8 +26,6 @@ class Membership(Mechanism):
         self.kernel = kernel
         self.held = held
         self.regions = regions
-        self.contradictions = 0
-        """how often a peer held a roster that cannot be true together with this one"""
         self.listens = {
             Learned: self.learned,
             PeerUp: self.peer_up,
@@ -59,7 +57,6 @@ class Membership(Mechanism):
     def _compare(self, peer: PeerId, version: int, digest: str) -> None:
         mine = self.held.current
         if mine is not None and version == mine.version and digest != mine.digest:
-            self.contradictions += 1
             self.kernel.happened.put(Broken(peer))
 
     def _adopt(self, roster: Roster) -> bool:

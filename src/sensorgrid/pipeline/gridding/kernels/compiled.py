@@ -20,9 +20,6 @@ _TIED = 1e-9
 _FADED = 1e6
 """bound of what the taper does, as a standard deviation"""
 
-SILL, LENGTH, MATERN, MEAN, SPREAD, SLOPE, SLOPE_SPREAD = range(7)
-"""where `krige` finds what in `model`"""
-
 
 @jit
 def krige(
@@ -42,7 +39,8 @@ def krige(
     """Fill `mu`, `variance` and `unrest` (all (m,)) from observations and, for each point, its neighbours.
 
     `index` (m, k) is ascending within a row, -1 for none; `reach` (m,) is the distance of the nearest observation
-    that is not among them, infinite if there is none. `heights` has no element if there is no covariate.
+    that is not among them, infinite if there is none. `heights` has no element if there is no covariate. `model` is
+    sill, length, whether the family is Matérn, mean, spread, slope, spread of the slope.
     """
     size, dimensions = index.shape[1], positions.shape[1]
     sill, length, matern = model[0], model[1], model[2]

@@ -50,11 +50,6 @@ def others_of(positions: Floats, count: int) -> Neighbours:
     return _remembered(("others", count), positions, positions)
 
 
-def nearest_indices(tree: cKDTree, points: Floats, count: int) -> Indices:
-    """(m, count) indices of the nearest observations of each point, ascending; `count` is cut to what there is."""
-    return _search(tree, points, count).index
-
-
 def separation(a: Floats, b: Floats) -> Floats:
     """Distances between positions, over the last axis."""
     square = np.zeros(np.broadcast_shapes(a.shape, b.shape)[:-1])
