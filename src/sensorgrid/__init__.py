@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     )
     from sensorgrid.client.sync import Client, connect
 
-__version__ = "0.6.0"
+__version__ = "0.7.0"
 __all__ = [
     "AsyncClient",
     "Box",
