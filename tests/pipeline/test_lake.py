@@ -7,6 +7,7 @@ from pathlib import Path
 import duckdb
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 from pyspark.sql import SparkSession
@@ -17,6 +18,7 @@ from sensorgrid.pipeline.gridding.measurements import Measurements, empty
 from sensorgrid.pipeline.lake.folder import Lake, LakeError
 from sensorgrid.pipeline.lake.ledger import Ledger
 from sensorgrid.pipeline.lake.tiles import Block, Identity, table_of
+from sensorgrid.pipeline.spark.packing import SENSOR
 
 GRID = Grid(shape=(8, 8), tick=3600, resolution_bits=1, region_digits=2, attributes=("air_temperature",))
 DAY = 24
@@ -200,3 +202,24 @@ def test_an_empty_lake_answers_every_question(lake: Lake) -> None:
     assert lake.totals() == Ledger()
     assert lake.compact() == 0
     assert len(empty()) == 0
+
+
+def test_files_from_before_a_column_are_joined_with_later_ones_again_and_again(lake: Lake) -> None:
+    def sensor(number: int) -> pa.Table:
+        columns = [[number], [f"s{number}"], ["air_temperature"], [1.0], [2.0], [3.0]]
+        return pa.table([pa.array(c, f.type) for c, f in zip(columns, SENSOR, strict=True)], schema=SENSOR)
+
+    lake.write("sensors", sensor(1).drop_columns(["elevation"]), (), "a", 0, 0)
+    lake.write("sensors", sensor(2), (), "a", 1, 0)
+    for batch in range(30):
+        lake.write_ledger("a", batch, {"batch": batch})
+    lake.compact()
+    lake.write("sensors", sensor(3).drop_columns(["elevation"]), (), "b", 0, 0)
+    for batch in range(30):
+        lake.write_ledger("b", batch, {"batch": batch})
+
+    lake.compact()
+
+    found = lake.sensors()
+    assert sorted(found["sensor"].to_pylist()) == ["s1", "s2", "s3"]
+    assert sorted(found["elevation"].to_pylist(), key=str) == [3.0, None, None]

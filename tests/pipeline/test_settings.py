@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from sensorgrid.pipeline.settings import SettingsError, read_settings
+from sensorgrid.pipeline.settings import GriddingSettings, SettingsError, read_settings
 
 MINIMAL = """
 [[sources]]
@@ -104,3 +104,9 @@ def test_a_file_that_is_not_there_is_told(tmp_path: Path) -> None:
         SettingsError, match=r"none.toml: found no such file, expected a configuration in TOML"
     ):
         read_settings(tmp_path / "none.toml")
+
+
+@pytest.mark.parametrize(("name", "transform"), [("wind_speed", "bounded"), ("soil_moisture", "bounded")])
+def test_a_transform_that_an_attribute_has_no_limits_for_is_refused(name: str, transform: str) -> None:
+    with pytest.raises(ValueError, match=rf"{name}.transform: found '{transform}', expected"):
+        GriddingSettings.model_validate({name: {"transform": transform}})

@@ -231,3 +231,16 @@ def settings_grid() -> Grid:
         extent=(4, 44, 12, 48), shape=(64, 32), tick=600, resolution_bits=1, region_digits=2,
         attributes=("air_temperature",),
     )  # fmt: skip
+
+
+def test_a_file_of_heights_that_was_replaced_is_read_again(tmp_path: Path) -> None:
+    lake = Lake(str(tmp_path / "lake")).create()
+    keep(lake, np.zeros(ALPS.shape[::-1], np.float32))
+    before = heights_of(lake.root, ALPS, 0)
+
+    keep(lake, np.full(ALPS.shape[::-1], 900, np.float32))
+
+    after = heights_of(lake.root, ALPS, 0)
+    assert before is not None
+    assert after is not None
+    assert (before.max(), after.min()) == (0.0, 900.0)

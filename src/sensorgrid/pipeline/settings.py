@@ -91,6 +91,21 @@ class GriddingSettings(Strict):
         rest = {k: v for k, v in found.items() if k not in own}
         return rest | {"attributes": {**rest.get("attributes", {}), **own}} if own else rest
 
+    @model_validator(mode="after")
+    def _check_transforms(self) -> "GriddingSettings":
+        for name, own in self.attributes.items():
+            known = KNOWN.get(name)
+            lowest, highest = (None, None) if known is None else known.physical
+            if own.transform == "bounded" and (lowest is None or highest is None):
+                raise ValueError(
+                    f"{name}.transform: found 'bounded', expected 'identity' or 'log': it has no limits on both sides"
+                )
+            if own.transform == "log" and known is not None and lowest is None:
+                raise ValueError(
+                    f"{name}.transform: found 'log', expected 'identity': values below zero have no logarithm"
+                )
+        return self
+
 
 class AttributeSettings(Strict):
     """``[quality.attributes.NAME]``: limits instead of the usual ones, in canonical units."""

@@ -14,6 +14,7 @@ from uuid import uuid4
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow.fs as pafs
 
 from sensorgrid.model.errors import SensorGridError
 from sensorgrid.model.grid import Grid
@@ -21,6 +22,8 @@ from sensorgrid.pipeline.gridding.regions import Regions
 from sensorgrid.pipeline.lake.folder import Folder
 
 Heights = npt.NDArray[np.float32]
+Stamp = tuple[int | None, int]
+"""when a file was written, and its size: another one is another file"""
 NAMES = ("elevation", "altitude", "height", "orog", "topo", "z", "band_data", "Band1")
 """variables that are taken for the elevation, the first that is there"""
 STANDARD = ("surface_altitude", "altitude", "height_above_mean_sea_level", "bedrock_altitude")
@@ -74,12 +77,18 @@ def keep(folder: Folder, heights: Heights) -> None:
     files.move(fresh, folder.path(FILE))
 
 
-@lru_cache(maxsize=256)
 def heights_of(root: str, grid: Grid, region: int) -> npt.NDArray[np.float64] | None:
     """Heights of a region's points, in the order of `points_in_metres`; None if a lake has none. Cached per process."""
-    whole = _kept(root)
-    if whole is None:
+    folder = Folder(root)
+    info = folder._fs()[0].get_file_info(folder.path(FILE))
+    if info.type != pafs.FileType.File:
         return None
+    return _of_region(root, (info.mtime_ns, info.size), grid, region)
+
+
+@lru_cache(maxsize=256)
+def _of_region(root: str, stamp: Stamp, grid: Grid, region: int) -> npt.NDArray[np.float64]:
+    whole = _kept(root, stamp)
     if whole.shape != grid.shape[::-1]:
         raise TerrainError(
             f"{root}/{FILE}: found {whole.shape} points, expected those of the grid {grid.shape[::-1]}"
@@ -89,14 +98,11 @@ def heights_of(root: str, grid: Grid, region: int) -> npt.NDArray[np.float64] | 
 
 
 @lru_cache(maxsize=2)
-def _kept(root: str) -> Heights | None:
+def _kept(root: str, stamp: Stamp) -> Heights:
     folder = Folder(root)
-    try:
-        with folder._fs()[0].open_input_stream(folder.path(FILE)) as stream:
-            found: Heights = np.load(io.BytesIO(stream.read()))
-            return found
-    except FileNotFoundError:
-        return None
+    with folder._fs()[0].open_input_stream(folder.path(FILE)) as stream:
+        found: Heights = np.load(io.BytesIO(stream.read()))
+        return found
 
 
 def _opened(path: str) -> Any:

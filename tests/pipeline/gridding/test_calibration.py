@@ -11,7 +11,8 @@ from sensorgrid.pipeline.gridding.kernels import kernel_by_name
 from sensorgrid.pipeline.gridding.kernels.covariance import correlation
 from sensorgrid.pipeline.gridding.kernels.interface import Observations, Parameters
 from sensorgrid.pipeline.gridding.kernels.kriging import Kriging
-from sensorgrid.pipeline.gridding.kernels.transforms import backward, unit_at
+from sensorgrid.pipeline.gridding.kernels.transforms import backward, unit_at, without_wall
+from sensorgrid.pipeline.gridding.neighbours import judge
 from sensorgrid.pipeline.ingest.attributes import KNOWN
 
 MADE = Parameters(mean=10.0, spread=4.0, length=2e5, noise=0.4, drift=0.0, shape="matern", sill=4.0)
@@ -250,3 +251,32 @@ def test_smoothing_goes_from_old_to_new() -> None:
     log = replace(new, transform="log", offset=1.0)
     assert smooth(MADE, log, 0.5) == log
     assert smooth(MADE, log, 0.4) == MADE
+
+
+@pytest.mark.parametrize("stations", [1, 2, 12, 40])
+@pytest.mark.parametrize(("attribute", "value"), [("air_temperature", 288.15), ("wind_speed", 3.1)])
+def test_equal_readings_say_nothing_about_the_scatter(attribute: str, value: float, stations: int) -> None:
+    rng = np.random.default_rng(1)
+    positions = rng.uniform(0, 5e5, (stations, 2))
+    ticks = [Observations(positions, np.full(stations, value), np.zeros(stations)) for _ in range(12)]
+
+    made = calibrate(ticks, prior(attribute), "kriging").parameters
+
+    assert made.spread > 1e-3 * prior(attribute).spread
+    later = Observations(positions, value + rng.normal(0, 0.01 * value**0.5, stations), np.zeros(stations))
+    assert not judge(later, made).bad.any()
+
+
+def test_an_unknown_attribute_that_falls_below_zero_for_the_first_time_is_gridded_as_it_is() -> None:
+    rng = np.random.default_rng(2)
+    positions = rng.uniform(0, 5e5, (60, 2))
+    ticks = [
+        Observations(positions, np.abs(rng.normal(0, 6, 60)) * rng.gamma(1, 1, 60), np.zeros(60))
+        for _ in range(12)
+    ]
+    made = calibrate(ticks, prior("soil_temperature_c"), "kriging").parameters
+    frost = Observations(positions, -6 + rng.normal(0, 0.3, 60), np.zeros(60))
+
+    field = Kriging()(frost, positions[:20] + 1e3, without_wall(made, frost.values))
+
+    assert np.abs(field.values + 6).max() < 1.5

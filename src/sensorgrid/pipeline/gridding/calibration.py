@@ -72,6 +72,8 @@ _SLOPE_GAIN = 0.003
 """of the score, by which a covariate must help"""
 _CORRECTION = 0.5
 """how large a correction of errors is expected to be, one standard deviation of a coefficient"""
+_ROUNDING = 1e-9
+"""of the largest value: equal numbers scatter by less, and no sensor resolves it"""
 _FEW = 20.0
 """a covariance that was itself estimated makes errors look too small: from so many values by √2"""
 _EVENNESS = 1.0
@@ -273,7 +275,7 @@ def _level(ticks: Sequence[Observations], start: Parameters, tick_s: float) -> P
     space = start if start.family != "unknown" else replace(start, transform="identity", offset=0.0)
     inside = _inside(ticks, space)
     values = np.concatenate([tick.values for tick in inside])
-    spread = float(np.std(values)) if len(values) > 2 else 0.0
+    spread = _scatter(values) if len(values) > 2 else 0.0
     if spread <= 0.0:  # nothing is known of the variation: that of the prior, or of the value's own size
         size = abs(float(values[0])) if start.family == "unknown" else 0.0
         spread = max(start.spread, 0.1 * size)
@@ -282,11 +284,17 @@ def _level(ticks: Sequence[Observations], start: Parameters, tick_s: float) -> P
     if all(len(tick) == 1 for tick in ticks) and len(values) > 3:
         # A change from tick to tick is two errors of observation and a way of the truth: half of it each.
         change = float(np.quantile(np.abs(np.diff(values)), _ONE_SIGMA))
-        if change > 0.0:
+        if change > _ROUNDING * float(np.abs(values).max()):
             noise, drift = change / 2.0, change / np.sqrt(2.0 * tick_s / 3600.0)
     return replace(
         space, mean=float(np.mean(values)), spread=spread, sill=start.sill * share, noise=noise, drift=drift
     )  # fmt: skip
+
+
+def _scatter(values: Floats) -> float:
+    """Standard deviation; 0 if it is what rounding makes of equal values."""
+    found = float(np.std(values))
+    return found if found > _ROUNDING * float(np.abs(values).max()) else 0.0
 
 
 # Transforms.
@@ -483,8 +491,8 @@ def _rough(ticks: list[Observations], start: Parameters) -> Parameters:
     values = np.concatenate([tick.values for tick in ticks])
     middle = float(np.median(values))
     spread = 1.4826 * float(np.median(np.abs(values - middle)))
-    if spread <= 0.0:  # more than half are equal: rain
-        spread = float(np.std(values)) or start.spread
+    if spread <= _ROUNDING * float(np.abs(values).max()):  # more than half are equal: rain
+        spread = _scatter(values) or start.spread
     length = 8.0 * _spacing(ticks)
     pool = _hold_outs(ticks, _TRANSFORM_TARGETS)
     rough = replace(start, mean=middle, spread=3 * spread, length=length, sill=spread, noise=0.2 * spread,
@@ -543,7 +551,7 @@ def _clearly_better(new: Floats, old: Floats, weight: Floats, observations: floa
 def _fitted(ticks: list[Observations], start: Parameters, targets: int) -> Parameters:
     pool = _hold_outs(ticks, targets)
     values = pool.all.values
-    spread = float(np.std(values))
+    spread = _scatter(values)
     if spread <= 0.0:
         return replace(start, mean=float(values[0]))
     spacing, mean = _spacing(ticks), float(np.mean(values))

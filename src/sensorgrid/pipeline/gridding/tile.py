@@ -18,6 +18,7 @@ from sensorgrid.model.grid import Grid
 from sensorgrid.pipeline.gridding.groups import DIRECTION, EASTWARD, NORTHWARD, SPEED, WIND, Group
 from sensorgrid.pipeline.gridding.kernels import kernel_by_name
 from sensorgrid.pipeline.gridding.kernels.interface import Floats, Observations, Parameters, metres
+from sensorgrid.pipeline.gridding.kernels.transforms import without_wall
 from sensorgrid.pipeline.gridding.measurements import Measurements
 from sensorgrid.pipeline.gridding.neighbours import Verdicts, judge
 from sensorgrid.pipeline.gridding.regions import points_in_metres
@@ -108,11 +109,15 @@ def grid_region(
     end_us = (tick + 1) * tick_us
     rows, test = checked.rows, np.where(checked.bad_at(end_us), checked.test, 0).astype(np.uint8)
     usable = (test == 0) & (rows.time_us < end_us) & (rows.time_us >= end_us - round(max_age_s * 1e6))
+    usable &= np.isfinite(rows.value)
     found = last_vectors(rows, np.flatnonzero(usable), group)
     test[found.unpaired] = UNPAIRED
     every = found.observations(rows, grid, end_us)
+    every_parameters = [
+        without_wall(p, observations.values) for p, observations in zip(recipe.parameters, every, strict=True)
+    ]
     verdicts = Verdicts(np.zeros(len(found.at), bool), np.zeros(len(found.at), bool))
-    for observations, parameters in zip(every, recipe.parameters, strict=True):
+    for observations, parameters in zip(every, every_parameters, strict=True):
         one = judge(observations, parameters)
         bad = verdicts.bad | one.bad
         verdicts = Verdicts(bad, (verdicts.suspect | one.suspect) & ~bad)
@@ -120,7 +125,7 @@ def grid_region(
         test[part[verdicts.bad & (part >= 0)]] = NEIGHBOUR
     kernel, points = kernel_by_name(recipe.kernel), points_in_metres(grid, region)
     tiles = []
-    for attribute, observations, parameters in zip(group.outputs, every, recipe.parameters, strict=True):
+    for attribute, observations, parameters in zip(group.outputs, every, every_parameters, strict=True):
         good = verdicts.used(observations)
         field = kernel(good, points, parameters, heights)
         values, error, lower, upper = (

@@ -401,10 +401,9 @@ class Lake(Folder):
         ):
             for path in paths:
                 table = pq.read_table(path, filesystem=files, partitioning=None)
-                for name in set(schema.names) - set(
-                    table.column_names
-                ):  # written before there was this column
-                    table = table.append_column(name, pa.nulls(len(table), schema.field(name).type))
+                for column in schema.names:
+                    if column not in table.column_names:  # written before there was this column
+                        table = table.append_column(column, pa.nulls(len(table), schema.field(column).type))
                 writer.write_table(table.select(schema.names).cast(schema))
         self._replace(fresh, f"{folder}/{name}", paths)
 
@@ -422,7 +421,7 @@ class Lake(Folder):
             files.move(intent["fresh"], intent["final"])
         there = files.get_file_info(intent["final"]).type == pafs.FileType.File
         for path in intent["old"] if there else ():
-            if files.get_file_info(path).type == pafs.FileType.File:
+            if path != intent["final"] and files.get_file_info(path).type == pafs.FileType.File:
                 files.delete_file(path)
         files.delete_file(self.path("compaction.json"))
 

@@ -28,7 +28,13 @@ _VARIANCE_MAX = 1.0
 def forward(values: Floats, p: Parameters) -> Floats:
     """Values as the parameters count them."""
     if p.transform == "log":
-        return np.asarray(np.log(np.maximum(values - _low(p), 0.0) + p.offset), np.float64)
+        above = values - _low(p)
+        found = np.log(np.maximum(above, 0.0) + p.offset)
+        if (
+            p.family == "unknown"
+        ):  # that nothing was below the wall yet proves little: go on in a straight line
+            found = found + np.minimum(above, 0.0) / p.offset
+        return np.asarray(found, np.float64)
     if p.transform == "bounded":
         low, high, edge = _walls(p)
         inside = np.clip(values, low, high)
@@ -41,6 +47,9 @@ def backward(transformed: Floats, p: Parameters) -> Floats:
     if p.transform == "log":
         # A number beyond all physics is as good as infinity, and does not overflow.
         values = np.exp(np.minimum(transformed, 300.0)) - p.offset + _low(p)
+        if p.family == "unknown":
+            below = transformed - np.log(p.offset)
+            values = np.where(below < 0.0, _low(p) + p.offset * below, values)
     elif p.transform == "bounded":
         low, high, edge = _walls(p)
         share = 1.0 / (1.0 + np.exp(-np.clip(transformed, -300.0, 300.0)))
@@ -48,6 +57,13 @@ def backward(transformed: Floats, p: Parameters) -> Floats:
     else:
         values = transformed
     return np.asarray(np.clip(values, p.lowest, p.highest) if _limited(p) else values, np.float64)
+
+
+def without_wall(p: Parameters, values: Floats) -> Parameters:
+    """Parameters for readings of an unknown attribute that have gone below what was taken for a wall."""
+    if p.family != "unknown" or p.lowest is None or not len(values) or float(values.min()) >= p.lowest:
+        return p
+    return replace(p, lowest=None)
 
 
 def log_slope(values: Floats, p: Parameters) -> Floats:
