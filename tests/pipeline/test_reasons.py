@@ -62,7 +62,7 @@ def test_what_was_found_is_no_part_of_the_kind(reason: str, kind: str) -> None:
 def test_kinds_are_summed_and_the_most_frequent_stands_first() -> None:
     reasons = [("value '1' of t", 2), ("record is empty", 4), ("value '2' of t", 3), ("other", 1)]
 
-    assert top_kinds(reasons, 2) == [("value '…' of t", 5), ("record is empty", 4)]
+    assert top_kinds(reasons, 2) == [("value '…' of t (as in: value '2' of t)", 5), ("record is empty", 4)]
 
 
 def test_every_test_of_single_rows_has_a_hint() -> None:

@@ -78,8 +78,8 @@ def test_a_sample_says_what_became_of_each_record(spark: SparkSession, tmp_path:
         == {"attribute": 4, "dead_letter": 3, "position": 1, "range": 1, "missing": 1} | found.tests
     )
     assert sum(found.tests.values()) == 10
-    assert ("value '…' of t is not a number", 1) in found.reasons
-    assert ("time '…' of when, expected iso", 1) in found.reasons
+    assert any("of t is not a number" in reason and n == 1 for reason, n in found.reasons)
+    assert any("of when, expected iso" in reason and "…" not in reason for reason, _ in found.reasons)
     assert (found.sensors, found.unplaced, found.elevated) == (3, ["c"], 1)
 
 
@@ -125,7 +125,7 @@ def test_where_nothing_is_good_counts_and_reasons_are_told(spark: SparkSession, 
     assert {"4 attribute", "3 dead_letter", "2 position"} == set(
         first[first.index("(") + 1 : first.index(")")].split(", ")
     )
-    assert "  2 × value '…' of t is not a number" in reasons
+    assert "  2 × value 'x1' of t is not a number" in reasons
     assert any(line.startswith("  2 × position: no position") for line in reasons)
 
 

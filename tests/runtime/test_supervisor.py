@@ -21,7 +21,10 @@ given = json.loads(sys.argv[1])
 supervisor.BACKOFF_S = tuple(given["backoff_s"])
 supervisor.HEALTHY_S = given["healthy_s"]
 async def main():
-    parts = [Part(p["name"], (sys.executable, "-c", *p["command"]), p["stage"], p["grace_s"]) for p in given["parts"]]
+    parts = [
+        Part(p["name"], (sys.executable, "-c", *p["command"]), p["stage"], p["grace_s"], p["reads_again"])
+        for p in given["parts"]
+    ]
     await Supervisor(parts, lambda name, line: print(name, "|", line, flush=True), Path(given["status"])).run()
 asyncio.run(main())
 print("over", flush=True)
@@ -42,6 +45,15 @@ def stop(*_):
 signal.signal(signal.SIGTERM, stop)
 print("at work", flush=True)
 time.sleep(600)
+"""
+
+
+READS_AGAIN = """
+import signal, time
+signal.signal(signal.SIGHUP, lambda *_: print("read again", flush=True))
+print("at work", flush=True)
+while True:
+    time.sleep(600)
 """
 
 
@@ -75,8 +87,12 @@ class Watched:
         return self.process.wait(PATIENCE_S)
 
 
-def part(name: str, *command: str, stage: int = 0, grace_s: float = 5.0) -> dict[str, Any]:
-    return {"name": name, "command": command, "stage": stage, "grace_s": grace_s}
+def part(
+    name: str, *command: str, stage: int = 0, grace_s: float = 5.0, reads_again: bool = False
+) -> dict[str, Any]:
+    return {
+        "name": name, "command": command, "stage": stage, "grace_s": grace_s, "reads_again": reads_again,
+    }  # fmt: skip
 
 
 @contextmanager
@@ -120,6 +136,18 @@ def test_a_killed_child_is_started_again_and_the_others_notice_nothing(tmp_path:
         assert watched.pid("one", restarts=1) != first
         assert watched.pid("two") == other
         assert any(line.startswith("one | ended by SIGKILL; again in") for line in watched.lines)
+        assert watched.stop() == 0
+
+
+def test_sighup_reaches_those_who_read_their_file_again_and_nobody_else(tmp_path: Path) -> None:
+    with supervised(tmp_path, part("one", READS_AGAIN, reads_again=True), part("two", LIVES)) as watched:
+        first, other = watched.pid("one"), watched.pid("two")
+        wait_for(lambda: "one | at work" in watched.lines, "one to be at work")
+
+        watched.process.send_signal(signal.SIGHUP)
+
+        wait_for(lambda: "one | read again" in watched.lines, "one to hear of it")
+        assert (watched.pid("one"), watched.pid("two")) == (first, other)
         assert watched.stop() == 0
 
 

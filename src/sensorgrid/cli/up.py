@@ -62,7 +62,13 @@ def up(
         _check_port(number, network.addresses[number])
     command = (sys.executable, "-m", "sensorgrid")
     parts = [
-        Part(f"broker {n}", (*command, "broker", str(config), "--id", str(n)), 0, BROKER_GRACE_S)
+        Part(
+            f"broker {n}",
+            (*command, "broker", str(config), "--id", str(n)),
+            0,
+            BROKER_GRACE_S,
+            reads_again=True,
+        )
         for n in chosen
     ]
     if pipeline:

@@ -43,6 +43,8 @@ class Part:
     """parts of the lowest stage are started first and stopped last"""
     grace_s: float = 10.0
     """between being asked to end and being ended"""
+    reads_again: bool = False
+    """whether it reads its file again on SIGHUP"""
 
 
 class _Child:
@@ -103,6 +105,8 @@ class Supervisor:
         loop = asyncio.get_running_loop()
         for number in self._signals:
             loop.add_signal_handler(number, self.stop)
+        if self._signals:
+            loop.add_signal_handler(signal.SIGHUP, self._pass_on)
         watch = asyncio.create_task(self._keep_guardian())
         tasks: dict[_Child, asyncio.Task[None]] = {}
         try:
@@ -120,6 +124,16 @@ class Supervisor:
             await self._dismiss_guardian()
             for number in self._signals:
                 loop.remove_signal_handler(number)
+            if self._signals:
+                loop.remove_signal_handler(signal.SIGHUP)
+
+    def _pass_on(self) -> None:
+        """SIGHUP: whoever reads its file again does so."""
+        for child in self._children:
+            process = child.process
+            if child.part.reads_again and process is not None and process.returncode is None:
+                with contextlib.suppress(ProcessLookupError):
+                    process.send_signal(signal.SIGHUP)
 
     # one part
 

@@ -48,11 +48,21 @@ def kind_of(reason: str) -> str:
 
 
 def top_kinds(reasons: Iterable[tuple[str, int]], number: int = TOP) -> list[tuple[str, int]]:
-    """The most frequent kinds among reasons that were counted, the most frequent first."""
-    kinds: Counter[str] = Counter()
+    """The most frequent kinds among reasons that were counted, the most frequent first; each with a case of it.
+
+    Examples
+    --------
+    >>> top_kinds([("value 'a' of t is not a number", 2), ("value 'b' of t is not a number", 1), ("no time", 1)])
+    [("value '…' of t is not a number (as in: value 'a' of t is not a number)", 3), ('no time', 1)]
+    """
+    kinds: dict[str, Counter[str]] = {}
     for reason, count in reasons:
-        kinds[kind_of(reason)] += count
-    return sorted(kinds.items(), key=lambda item: (-item[1], item[0]))[:number]
+        kinds.setdefault(kind_of(reason), Counter())[reason] += count
+    shown = []
+    for kind, cases in kinds.items():
+        case = min(cases, key=lambda reason: (-cases[reason], reason))
+        shown.append((case if len(cases) == 1 else f"{kind} (as in: {case})", cases.total()))
+    return sorted(shown, key=lambda item: (-item[1], item[0]))[:number]
 
 
 def explained(letters: pa.Table) -> pa.Table:

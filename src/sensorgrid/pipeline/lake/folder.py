@@ -120,7 +120,9 @@ class Lake(Folder):
         """Refuse what is not a lake, or has another format."""
         text = self.read_text("lake.json")
         if text is None:
-            raise LakeError(f"lake {self.root}: found no lake.json, expected a lake")
+            raise LakeError(
+                f"lake {self.root}: found no lake.json, expected a lake; `sensorgrid pipeline backfill` makes one"
+            )
         found = json.loads(text).get("format")
         if found != FORMAT:
             raise LakeError(
