@@ -101,8 +101,11 @@ def _main(
 @app.command("explain")
 def explain_command(
     attribute: Annotated[
-        str, typer.Option(help=f"One of these, or several with commas: {', '.join(ATTRIBUTES)}.")
-    ] = "air_temperature",
+        str | None,
+        typer.Option(
+            help=f"One of the grid's, or several with commas: {', '.join(ATTRIBUTES)}; without it, its first one."
+        ),
+    ] = None,
     bbox: Annotated[
         str | None, typer.Option(metavar="W,S,E,N", help="The box; without it, the whole grid.")
     ] = None,
@@ -146,7 +149,7 @@ def explain_command(
         from sensorgrid.pipeline.settings import read_settings
 
         grid = read_settings(grid_file).grid.grid()
-    query = arguments.read_query(attribute, bbox, resolution, start, until)
+    query = arguments.read_query(attribute or grid.attributes[0], bbox, resolution, start, until)
     with errors.status("cutting the query into cells (the first time, compiling takes a few seconds)"):
         facts = explain.explanation(query, grid, depth)
     if write(target, result_of("explain", **facts)):
