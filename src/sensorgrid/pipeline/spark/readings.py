@@ -55,7 +55,10 @@ def networks(
         domain = Domain(grid, group, timing, bounds, Plan(grid, 0, halos=()), 0)
         before = ceil(domain.context_s / grid.tick)
         rows = _rows(numbered, group, sorted({c - b for c in chosen for b in range(before + 1)}))
-        found.append(network_of(group.name, rows, group, grid, bounds, timing.max_age_s, chosen))
+        heights = None
+        if settings.gridding.elevation is not None:  # as the grids themselves, which know the ground then
+            heights = dict(zip(rows.sensor.tolist(), rows.elevation.tolist(), strict=True))
+        found.append(network_of(group.name, rows, group, grid, bounds, timing.max_age_s, chosen, heights))
     if not found:
         span = f" from {first or 'the beginning'} until {until or 'the end'}"
         what = attribute or " or ".join(grid.attributes)
@@ -87,8 +90,9 @@ def _ticks(counts: pa.Table, group: Group, ticks: int) -> list[int]:
 def _rows(numbered: DataFrame, group: Group, ticks: list[int]) -> Measurements:
     rows = numbered.where(F.col("attribute").isin(list(group.inputs))).where(F.col("tick").isin(ticks))
     table = rows.select(
-        "sensor", "attribute", "longitude", "latitude", F.unix_micros("event_time").alias("time_us"), "value"
-    ).toArrow()
+        "sensor", "attribute", "longitude", "latitude", F.unix_micros("event_time").alias("time_us"), "value",
+        "elevation",
+    ).toArrow()  # fmt: skip
     names, who = np.unique(table["sensor"].to_numpy(zero_copy_only=False).astype(str), return_inverse=True)
     numbers = np.array([sensor_number(name) for name in names.tolist()], np.uint64)
     return Measurements(
@@ -99,4 +103,5 @@ def _rows(numbered: DataFrame, group: Group, ticks: list[int]) -> Measurements:
         table["value"].to_numpy(),
         pc.index_in(table["attribute"], pa.array(group.inputs)).to_numpy().astype(np.uint8),
         np.ones(len(table), np.uint8),
+        pc.fill_null(table["elevation"], float("nan")).to_numpy().astype(np.float32),
     )

@@ -150,10 +150,10 @@ def network_of(
         if not len(found.at):
             continue
         who = np.searchsorted(sensors, rows.sensor[found.at])
-        outputs = found.observations(rows, grid, end_us)
+        height = None
         if elevation is not None:
             height = np.array([elevation.get(int(number), np.nan) for number in sensors])[who]
-            outputs = [replace(output, covariate=height) for output in outputs]
+        outputs = [replace(one, covariate=height) for one in found.observations(rows, grid, end_us)]
         fresh = rows.time_us[found.at] >= end_us - tick_us
         moments.append(Moment(int(tick), end_us, station[who], fresh, tuple(outputs)))
     heights = None
