@@ -6,7 +6,7 @@ content contradict each other, as do two with different terms: who holds them do
 where they differ.
 
 Epochs fence: a region's epoch rises whenever it gets another owner. Publishes, grants and blocks carry it, so an owner
-that has been replaced without its knowledge is refused and steps down.
+that has been replaced without its knowledge is refused, hears of the newer roster, and steps down.
 """
 
 import hashlib
