@@ -22,7 +22,9 @@ from msgspec import Meta, Struct
 from sensorgrid.model.block import Slab
 from sensorgrid.model.grid import BITS_MAX
 from sensorgrid.model.ids import PeerId
-from sensorgrid.overlay.roster import Code, Count, Member, Region, Roster, Terms, Version
+from sensorgrid.overlay.roster import Code as Code
+from sensorgrid.overlay.roster import Count as Count
+from sensorgrid.overlay.roster import Member, Region, Roster, Terms, Version
 
 VERSION = 2
 """of what is said here; a peer that speaks an older one is told only what that one has"""
