@@ -2,12 +2,14 @@
 
 from collections.abc import Callable
 from dataclasses import replace
+from itertools import islice
 
 import msgspec
 import pytest
 
 from hands import ANNA, GRID, LoneBroker, LoneClient, cell, closed, sent, settings
 from receiver import Receiver
+from sensorgrid.index.codes import prefixes
 from sensorgrid.model.ids import PeerId
 from sensorgrid.overlay.codec import CodecError, decode_all, encode
 from sensorgrid.overlay.events import Learned, PeerUp
@@ -32,6 +34,11 @@ def test_a_cell_lies_in_the_region_that_contains_it() -> None:
     assert held.region(0, cell("0010")) == Region(0, cell("001"), PeerId(2), 1)
     assert held.region(0, cell("00")) is None, "it lies in two"
     assert held.region(1, cell("000")) is None, "of another attribute"
+
+
+@pytest.mark.parametrize("code", [0, -1, -5])
+def test_what_is_no_cell_lies_nowhere(code: int) -> None:
+    assert list(islice(prefixes(code), 3)) == []
 
 
 def test_a_region_that_is_handed_over_has_a_higher_epoch_and_no_heir() -> None:
