@@ -198,20 +198,36 @@ def test_an_heir_that_is_one_no_longer_lets_go() -> None:
     assert broker.boards.outlets.supplies[0].keys() == {cell("001")}
 
 
-def test_an_owner_that_hears_of_a_higher_epoch_owns_no_longer_and_asks_around() -> None:
-    """Epochs fence: whoever publishes under a higher one knows a newer roster."""
+def test_an_owner_that_hears_of_a_higher_epoch_asks_around_and_goes_on_until_a_roster_says_otherwise() -> (
+    None
+):
+    """A publisher may be ahead, or wrong: its word alone ends nothing."""
     broker = LoneBroker(others={"001": 1})
     broker.up(1)
     broker.want(ANNA, "000")
 
     ahead = broker.publish(0, epoch=3)
     own = broker.publish(0, epoch=1)
+    assert ticks(sent(own, Feed, ANNA)) == [0]
     roster = replace(broker.boards.roster.current.handed_over(0, cell("000"), PeerId(1)), version=7)
     broker.say(1, Told.of(roster))
+    late = broker.publish(1, epoch=1)
 
     assert [m.version for m in sent(ahead, Holds, 1)] == [1]
-    assert sent(ahead + own, Feed) == []
+    assert sent(ahead + late, Feed) == []
     assert broker.boards.roster.current == roster
+
+
+def test_what_was_taken_while_the_lake_was_read_counts_also_in_the_next_epoch() -> None:
+    """It was acknowledged: nobody would bring it again."""
+    broker = LoneBroker(owns=(), others={"001": 1})
+    broker.assign({"000": 0, "001": 1}, recall=False)
+    broker.publish(5, epoch=1)
+    broker.assign({"000": 0, "001": 1}, epoch=2, recall=False)
+
+    broker.feed(Recalled(0, cell("000"), 2, ()))
+
+    assert broker.boards.outlets.supplies[0][cell("000")].ring.keys() >= {5}
 
 
 def test_a_region_gained_inside_a_cell_that_is_being_fetched_whole_replaces_it() -> None:

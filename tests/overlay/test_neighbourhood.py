@@ -74,7 +74,7 @@ def test_a_later_roster_measures_only_who_is_new() -> None:
     broker = surveyor()
 
     held = broker.boards.roster.current
-    effects = broker.feed(Learned(held.next(members=tuple(Member(PeerId(p)) for p in (1, 2, 3, 8)))))
+    effects = broker.feed(Learned(held.next(members=tuple(Member(PeerId(p)) for p in (0, 1, 2, 3, 8)))))
 
     assert pinged(effects) == [8]
 

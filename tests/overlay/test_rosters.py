@@ -1,12 +1,17 @@
 """The roster: what it says, where two contradict each other, and how a broker, a client and a receiver follow it."""
 
+from collections.abc import Callable
 from dataclasses import replace
+from itertools import islice
 
+import msgspec
 import pytest
 
 from hands import ANNA, GRID, LoneBroker, LoneClient, cell, closed, sent, settings
 from receiver import Receiver
+from sensorgrid.index.codes import prefixes
 from sensorgrid.model.ids import PeerId
+from sensorgrid.overlay.codec import CodecError, decode_all, encode
 from sensorgrid.overlay.events import Learned, PeerUp
 from sensorgrid.overlay.messages import Grant, Holds, Told, Want
 from sensorgrid.overlay.roster import Differs, Member, Region, Roster, RosterError, Terms
@@ -29,6 +34,11 @@ def test_a_cell_lies_in_the_region_that_contains_it() -> None:
     assert held.region(0, cell("0010")) == Region(0, cell("001"), PeerId(2), 1)
     assert held.region(0, cell("00")) is None, "it lies in two"
     assert held.region(1, cell("000")) is None, "of another attribute"
+
+
+@pytest.mark.parametrize("code", [0, -1, -5])
+def test_what_is_no_cell_lies_nowhere(code: int) -> None:
+    assert list(islice(prefixes(code), 3)) == []
 
 
 def test_a_region_that_is_handed_over_has_a_higher_epoch_and_no_heir() -> None:
@@ -81,7 +91,7 @@ def test_a_roster_has_a_version() -> None:
 
 
 def test_a_broker_tells_a_newer_roster_and_keeps_quiet_about_an_older_one() -> None:
-    broker = LoneBroker(others={"001": 1})
+    broker = LoneBroker(others={"001": 1}, brokers=(2,))
     broker.up(1, 2, ANNA)
     old = broker.boards.roster.current
 
@@ -94,7 +104,7 @@ def test_a_broker_tells_a_newer_roster_and_keeps_quiet_about_an_older_one() -> N
 
 
 def test_the_one_that_is_ahead_tells_and_the_one_that_is_behind_asks() -> None:
-    broker = LoneBroker(others={"001": 1})
+    broker = LoneBroker(others={"001": 1}, brokers=(2,))
     broker.feed(Learned(broker.boards.roster.current.handed_over(0, cell("001"), PeerId(2))))
     held = broker.boards.roster.current
 
@@ -124,8 +134,72 @@ def test_a_roster_with_other_terms_is_not_taken() -> None:
     assert broker.boards.roster.current is held
 
 
-def test_nothing_new_is_said_to_a_peer_of_an_older_version() -> None:
+def _with(held: Roster, **changes: object) -> Roster:
+    """A newer one, in which the first region is another."""
+    first = msgspec.structs.replace(held.regions[0], **changes)
+    return replace(held, version=2, regions=(first, *held.regions[1:]))
+
+
+FAULTS: dict[str, Callable[[Roster], Roster]] = {
+    "expected a cell of at most": lambda r: _with(r, cell=1 << 40),
+    "region -101": lambda r: _with(r, cell=-5),
+    "region 0 of": lambda r: _with(r, cell=0),
+    "expected an attribute below": lambda r: _with(r, attribute=99),
+    "found broker 77": lambda r: _with(r, owner=PeerId(77), epoch=2),
+    "found broker 78": lambda r: _with(r, heir=PeerId(78)),
+    "expected regions that do not overlap": lambda r: _with(r, cell=r.regions[1].cell >> 1),
+    "found a region twice": lambda r: _with(r, cell=r.regions[1].cell),
+    "found a broker twice": lambda r: replace(r, version=2, members=r.members * 2),
+    "found epoch 0, expected 1": lambda r: _with(r, epoch=0),
+    "found epoch 1, expected 2": lambda r: _with(r, owner=PeerId(1)),
+    "found epoch 1099511627775": lambda r: _with(r, epoch=(1 << 40) - 1),
+    "expected a version up to": lambda r: replace(r, version=1 << 39),
+}
+
+
+@pytest.mark.parametrize("text", FAULTS)
+def test_a_broker_that_tells_a_roster_with_a_fault_is_left_and_nothing_taken(text: str) -> None:
     broker = LoneBroker(others={"001": 1})
+    broker.up(1)
+    held = broker.boards.roster.current
+    bad = FAULTS[text](held)
+
+    effects = broker.say(1, Told.of(bad))
+
+    assert text in bad.fault(GRID, held)
+    assert closed(effects) == [1]
+    assert broker.boards.roster.current is held
+    assert sent(effects, Told) == []
+
+
+def test_no_region_of_a_whole_roster_is_lost() -> None:
+    count = 1 << GRID.region_digits
+    whole = Roster(
+        1,
+        TERMS,
+        (Member(PeerId(0)),),
+        tuple(
+            Region(a, cell, PeerId(0), 1)
+            for a in range(len(GRID.attributes))
+            for cell in range(count, 2 * count)
+        ),
+    )
+
+    assert whole.fault(GRID, whole) == ""
+    assert "expected all as in roster 1" in replace(whole, regions=whole.regions[1:]).fault(GRID, whole)
+    assert replace(whole, regions=whole.regions[1:]).fault(GRID) == ""
+
+
+@pytest.mark.parametrize(
+    "change", [{"cell": -5}, {"cell": 0}, {"epoch": -1}, {"owner": 1 << 20}, {"heir": -1}]
+)
+def test_what_is_no_region_is_not_even_read(change: dict[str, int]) -> None:
+    with pytest.raises(CodecError):
+        decode_all(encode(Told.of(_with(roster(_000=1), **change))))
+
+
+def test_nothing_new_is_said_to_a_peer_of_an_older_version() -> None:
+    broker = LoneBroker(others={"001": 1}, brokers=(2,))
     broker.feed(PeerUp(PeerId(1), 1))
     broker.up(2)
 

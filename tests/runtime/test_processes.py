@@ -1,6 +1,7 @@
 """Brokers as processes: killed without mercy, cut off from each other, told to stop."""
 
 import asyncio
+import os
 import signal
 import subprocess
 import sys
@@ -14,10 +15,12 @@ import pytest
 from command import call
 from nets import Client, Net, run_in_real_time, until, write_lake
 from proxies import Wire
+from sensorgrid.cli.broker import broker
 from sensorgrid.configuration.network import Network, read_network
 from sensorgrid.links.observer import Observer
 from sensorgrid.model.ids import PeerId
 from sensorgrid.model.query import Query
+from sensorgrid.overlay.roster import Roster
 from servers import PATIENCE_S, free_port, listens, running, wait_for
 
 WORLD = Query("air_temperature")
@@ -244,6 +247,59 @@ def test_a_broker_that_is_told_to_stop_ends_cleanly_and_soon(tmp_path: Path) -> 
         assert process.wait(PATIENCE_S) == 0
         assert not listens(net.network.addresses[PeerId(0)].port)
         assert "stopped" in (tmp_path / "broker-0.log").read_text()
+
+
+def test_a_broker_that_is_told_to_read_its_file_while_it_starts_does_so_afterwards(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = write_config(tmp_path / "grid.toml", {0: "ws://127.0.0.1:7400"}, {0: 7400})
+    happened: list[str] = []
+
+    class Starting:
+        """A host that is told while it starts; then it is told to stop."""
+
+        def __init__(self, *_: object, **__: object) -> None:
+            self.driver = self
+
+        async def start(self) -> None:
+            loop = asyncio.get_running_loop()
+            self.failed: asyncio.Future[None] = loop.create_future()
+            loop.call_later(PATIENCE_S, os.kill, os.getpid(), signal.SIGTERM)  # or it waits for ever
+            os.kill(os.getpid(), signal.SIGHUP)
+            await asyncio.sleep(0)
+            happened.append("started")
+
+        def learn(self, roster: Roster) -> None:
+            happened.append(f"roster {roster.version}")
+            os.kill(os.getpid(), signal.SIGTERM)
+
+        async def stop(self) -> None:
+            happened.append("stopped")
+
+    def read(path: Path) -> Network:
+        if not happened:  # for the first time
+            happened.append("read")
+            os.kill(os.getpid(), signal.SIGHUP)
+        return read_network(path)
+
+    monkeypatch.setattr("sensorgrid.runtime.host.Host", Starting)
+    monkeypatch.setattr("sensorgrid.configuration.network.read_network", read)
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        broker(config, 0, True)
+    finally:
+        signal.signal(signal.SIGHUP, before)
+
+    assert happened == ["read", "started", "roster 1", "stopped"]
+
+
+def test_the_command_does_not_end_by_a_signal_while_it_is_imported() -> None:
+    script = "import sys; sys.argv[1:] = ['broker']; import signal, sensorgrid.cli as _;"
+    script += "print(signal.getsignal(signal.SIGHUP).name)"
+
+    said = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+
+    assert said.stdout.strip() == "SIG_IGN"
 
 
 def test_mistakes_are_told_in_words(

@@ -1,21 +1,28 @@
 """Rosters over sockets: regions change hands while a network runs, and networks that contradict each other part."""
 
+import asyncio
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import NamedTuple
 
+import msgspec
 import numpy as np
 import pytest
 
 import sensorgrid
 from nets import Client, Net, network, patient, run, until
+from sensorgrid.index.cell import Cell
 from sensorgrid.links import wire
 from sensorgrid.links.driver import greet
 from sensorgrid.model.ids import PeerId
 from sensorgrid.model.query import Query
+from sensorgrid.overlay.codec import encode
 from sensorgrid.overlay.geography import box_of
+from sensorgrid.overlay.messages import Told
 from sensorgrid.overlay.roster import Roster, RosterError, Terms
-from sensorgrid.pipeline.delivery.gateway import Entrance, Exchange
+from sensorgrid.pipeline.delivery.gateway import Entrance, Exchange, again_if_moved, publish_once
+from sensorgrid.pipeline.lake.tiles import Identity
 from servers import PATIENCE_S
 
 WORLD = Query("air_temperature")
@@ -103,18 +110,93 @@ def test_a_block_under_another_epoch_is_refused_and_may_be_tried_again(tmp_path:
             answers: list[wire.Ack | wire.Newer] = []
             peer.serve(lambda m: answers.append(wire.decode_told(m)), lambda reason: None)
             assert peer.link is not None
-            for epoch in (0, 2, 1):
+            for epoch in (0, 10**15, 1):
                 block = wire.Publish(region.attribute, region.cell, 0, 0, epoch, shape)
                 peer.link.send(wire.encode_publish(block, np.zeros(shape, np.float32)))
             await until(lambda: len(answers) == 3, "three answers")
 
             codes = [a.code for a in answers if isinstance(a, wire.Ack)]
-            assert codes[:2] == [wire.Refusal.STALE] * 2
-            assert net.hosts[PeerId(0)].broker.boards.outlets.supplies[0][region.cell].fence == 2
+            assert codes == [wire.Refusal.STALE, wire.Refusal.STALE, ""]
             peer.close()
             await peer.ended.wait()
 
     run(story)
+
+
+def test_a_publisher_ahead_of_everybody_ends_no_stream(tmp_path: Path) -> None:
+    """What is acknowledged afterwards also arrives."""
+
+    async def story() -> None:
+        async with Net(patient(network(tmp_path, 2))) as net:
+            client = await net.client(0)
+            client.pose(WORLD)
+            await net.publish(1)
+            await until(lambda: client.has(WORLD, 0), "the first tick")
+            region = net.network.roster.by_owner[PeerId(0)][0]
+            box = box_of(net.network.grid, region.cell)
+            shape = (box.y1 - box.y0, box.x1 - box.x0)
+            _, peer = await greet(net.url(0), wire.Hello(wire.VERSIONS, wire.PUBLISHER))
+            answers: list[wire.Ack | wire.Newer] = []
+            peer.serve(lambda m: answers.append(wire.decode_told(m)), lambda reason: None)
+            assert peer.link is not None
+            block = wire.Publish(region.attribute, region.cell, 1, 0, 10**15, shape)
+            peer.link.send(wire.encode_publish(block, np.zeros(shape, np.float32)))
+            await until(lambda: answers, "an answer")
+
+            await net.publish(2)
+            await until(lambda: client.has(WORLD, 2), "the last tick")
+
+            assert all(client.has(WORLD, t) and client.is_true(t) for t in range(3))
+            peer.close()
+            await peer.ended.wait()
+
+    run(story)
+
+
+def test_a_publisher_follows_a_network_that_began_anew_with_a_lower_version(tmp_path: Path) -> None:
+    async def story() -> None:
+        first = network(tmp_path, 3)
+        cell = first.roster.by_owner[PeerId(0)][0].cell
+        later = replace(first, roster=replace(handed_over(first.roster, [cell], 1), version=9))
+        net = Net(later)
+        async with net:
+            exchange = Exchange(Entrance((net.url(2),), patience_s=PATIENCE_S))
+            before = await exchange.learn()
+            net.network = first
+            await net.crash(2)
+            await net.start(2)  # takes the newer one from the others
+            await until(lambda: net.hosts[PeerId(2)].roster == later.roster, "one to be behind no longer")
+            assert await exchange.doubt() == before
+            for number in range(3):
+                await net.crash(number)
+            for number in range(3):
+                await net.start(number)
+            height, width = before.shape
+            name = net.network.grid.attributes[0]
+            parcel = Letter(Identity(name, 0, str(Cell(cell)), 0), np.zeros(height * width, np.float32))
+            found = await publish_once(exchange, before, [parcel], frozenset(), PATIENCE_S)
+            assert found.stale == [parcel.identity]
+
+            found = await again_if_moved(exchange, before, [parcel], found, PATIENCE_S)
+
+            assert (found.acknowledged, found.stale, found.waiting) == (1, [], [])
+            assert exchange.directory is not None
+            assert exchange.directory.roster == first.roster
+            await exchange.close()
+
+    run(story)
+
+
+class Letter(NamedTuple):
+    """What is handed over."""
+
+    identity: Identity
+    values: np.ndarray
+
+    @property
+    def error(self) -> np.ndarray:
+        """As large."""
+        return self.values
 
 
 @pytest.mark.parametrize("code", ["settings", "regions"])
@@ -155,10 +237,86 @@ def test_a_roster_with_other_terms_or_of_the_same_version_is_not_taken(tmp_path:
 
             with pytest.raises(RosterError, match="ring_ticks: found 32, expected 64"):
                 host.learn(replace(held, version=2, terms=other))
+            with pytest.raises(RosterError, match="expected all as in roster 1"):
+                host.learn(replace(held, version=2, regions=held.regions[1:]))
             with pytest.raises(RosterError, match="regions of roster 1"):
                 host.learn(replace(handed_over(held, [held.regions[0].cell], 1), version=1))
 
             assert host.roster == held
+            host.learn(held)  # nothing new
+            host.learn(replace(held, version=3))
+            with pytest.raises(RosterError, match="found version 2, expected one above 3"):
+                host.learn(replace(held, version=2))
+
+    run(story)
+
+
+STRANGER = 500
+
+
+def test_a_stranger_that_claims_a_newer_roster_is_not_let_in(tmp_path: Path) -> None:
+    """Its number is in no roster that anybody here knows. Those whom the broker knows are asked."""
+
+    async def story() -> None:
+        async with Net(network(tmp_path, 2)) as net:
+            client = await net.client(0)
+            client.pose(WORLD)
+            await net.publish(1)
+            await until(lambda: client.has(WORLD, 0), "the first tick")
+            held, host = net.network.roster, net.hosts[PeerId(0)]
+            await until(lambda: host.driver.peers.get(PeerId(1)), "the brokers to be connected")
+            asked = host.broker.kernel.counters.messages.get("Holds", 0)
+            newer = replace(held, version=2).summary
+
+            with pytest.raises(wire.RefusedError, match="broker 500: expected another one") as refused:
+                await greet(net.url(0), wire.Hello(wire.VERSIONS, wire.BROKER, STRANGER, roster=newer))
+
+            assert refused.value.code == wire.Code.UNKNOWN
+            assert host.broker.kernel.counters.messages["Holds"] > asked
+            assert PeerId(STRANGER) not in host.driver.peers
+
+    run(story)
+
+
+def test_a_broker_that_tells_nonsense_is_shown_the_door(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with Net(network(tmp_path, 3)) as net:
+            held = net.network.roster
+            nobody = tuple(msgspec.structs.replace(r, owner=PeerId(77), epoch=2) for r in held.regions)
+            below = tuple(msgspec.structs.replace(r, cell=-5) for r in held.regions)
+            await net.crash(0)
+            for regions in (nobody, below, ()):
+                told = Told.of(replace(held, version=2, regions=regions))
+                _, peer = await greet(net.url(2), wire.Hello(wire.VERSIONS, wire.BROKER, 0))
+                assert peer.link is not None
+                peer.link.send(encode(told))
+                async with asyncio.timeout(PATIENCE_S):
+                    await peer.ended.wait()
+                assert net.hosts[PeerId(2)].roster == held
+            assert not any(host.driver.failed.done() for host in net.hosts.values())
+
+    run(story)
+
+
+def test_an_owner_that_was_removed_while_it_was_away_steps_down(tmp_path: Path) -> None:
+    """Nobody lets it in any more, but all say why."""
+
+    async def story() -> None:
+        async with Net(network(tmp_path, 3)) as net:
+            plan = net.network
+            mine = [r.cell for r in plan.roster.by_owner[PeerId(0)] if r.attribute == 0]
+            await net.crash(0)
+            later = handed_over(plan.roster, mine, 2)
+            later = replace(later, members=tuple(m for m in later.members if m.id != 0))
+            await change(net, later)
+            net.network = plan  # the old file
+            await net.start(0)
+
+            host = net.hosts[PeerId(0)]
+            await until(lambda: host.roster == later, "it to hear of the roster")
+
+            supplies = host.broker.boards.outlets.supplies
+            assert not any(supply.owned for cells in supplies.values() for supply in cells.values())
 
     run(story)
 

@@ -30,6 +30,8 @@ def broker(
     from sensorgrid.configuration.network import read_network
     from sensorgrid.model.ids import PeerId
 
+    early: list[int] = []
+    signal.signal(signal.SIGHUP, lambda number, frame: early.append(number))
     network = read_network(config)
     if PeerId(number) not in network.addresses:
         known = ", ".join(map(str, sorted(network.addresses)))
@@ -40,12 +42,13 @@ def broker(
         run: Any = uvloop.run
     except ImportError:
         run = asyncio.run
-    code = run(_serve(network, PeerId(number), quiet, config))
+    code = run(_serve(network, PeerId(number), quiet, config, early))
     if code:
         raise typer.Exit(code)
 
 
-async def _serve(network: Any, number: Any, quiet: bool, config: Path) -> int:
+async def _serve(network: Any, number: Any, quiet: bool, config: Path, early: list[int]) -> int:
+    """Until it is told to stop; `early` are the signals to read the file again that came before it could."""
     from sensorgrid.configuration.network import read_network
     from sensorgrid.model.errors import SensorGridError
     from sensorgrid.runtime.host import Host
@@ -68,8 +71,11 @@ async def _serve(network: Any, number: Any, quiet: bool, config: Path) -> int:
     loop = asyncio.get_running_loop()
     for which in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(which, stop.set)
+    loop.add_signal_handler(signal.SIGHUP, early.append, signal.SIGHUP)
     await host.start()
     loop.add_signal_handler(signal.SIGHUP, again)
+    if early:
+        again()
     told: asyncio.Future[Any] = asyncio.ensure_future(stop.wait())
     both: set[asyncio.Future[Any]] = {told, host.driver.failed}
     await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)

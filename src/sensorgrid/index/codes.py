@@ -18,7 +18,7 @@ def contains(outer: int, inner: int) -> bool:
 
 def prefixes(code: int, shortest: int = 0) -> Iterator[int]:
     """All cells that contain it, itself first, down to `shortest` digits."""
-    while code.bit_length() > shortest:
+    while code > 0 and code.bit_length() > shortest:
         yield code
         code >>= 1
 

@@ -145,7 +145,7 @@ async def greet(
         async with asyncio.timeout(timeout_s):
             answer = wire.decode_greeting(await peer.greeting)
         if isinstance(answer, wire.Sorry):
-            raise wire.RefusedError(answer.reason, answer.code)
+            raise wire.RefusedError(answer.reason, answer.code, answer.roster)
         if not isinstance(answer, wire.Welcome) or answer.version not in hello.versions:
             raise wire.WireError(
                 f"{url}: found another answer, expected a welcome in one of {hello.versions}"
@@ -435,8 +435,12 @@ class Driver:
             try:
                 welcome, connection = await greet(url, self._hello(), tls=self._tls, timeout_s=DIAL_S)
             except (LinkError, wire.RefusedError) as error:
-                code = error.code if isinstance(error, wire.RefusedError) else ""
-                if pause_s is None or code not in ("", wire.Code.CROSSED):
+                code = ""
+                if isinstance(error, wire.RefusedError):
+                    code = error.code
+                    if error.roster is not None:
+                        self.feed(Learned(wire.roster_from(error.roster)))
+                if pause_s is None or code not in ("", wire.Code.CROSSED, wire.Code.UNKNOWN):
                     raise
                 await asyncio.sleep(pause_s)
                 continue

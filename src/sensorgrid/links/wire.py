@@ -21,7 +21,7 @@ from sensorgrid.model.errors import SensorGridError
 from sensorgrid.model.grid import Grid
 from sensorgrid.model.ids import PeerId
 from sensorgrid.overlay.messages import VERSION
-from sensorgrid.overlay.roster import GRID, SHARED, Member, Region, Roster, Summary, Terms
+from sensorgrid.overlay.roster import GRID, SHARED, Member, Region, Roster, Summary, Terms, Version
 from sensorgrid.overlay.roster import fingerprint as fingerprint
 from sensorgrid.overlay.settings import Settings
 
@@ -45,6 +45,8 @@ class Code(StrEnum):
     BROKERS = "brokers"
     REGIONS = "regions"
     CROSSED = "crossed"
+    UNKNOWN = "unknown"
+    """the roster of the one that was dialled does not name the broker, which holds a newer one: perhaps soon"""
     FULL = "full"
     STOPPING = "stopping"
     REFUSED = "refused"
@@ -62,9 +64,11 @@ class Refusal(StrEnum):
 class RefusedError(SensorGridError, ConnectionError):
     """The other side does not want us; says why, and `code` says it for programs."""
 
-    def __init__(self, reason: str, code: str = Code.REFUSED) -> None:
+    def __init__(self, reason: str, code: str = Code.REFUSED, roster: "Newer | None" = None) -> None:
         super().__init__(reason)
         self.code = code
+        self.roster = roster
+        """newer than ours: it may say why"""
 
 
 class Hello(msgspec.Struct, frozen=True, tag="Hello"):
@@ -116,12 +120,14 @@ class Sorry(msgspec.Struct, frozen=True, tag="Sorry"):
     code: str = Code.REFUSED.value
     """for programs, see `Code`"""
     versions: tuple[int, ...] = VERSIONS
+    roster: "Newer | None" = None
+    """from version 2 on, for a broker that holds an older one: it may be none any more"""
 
 
 class Newer(msgspec.Struct, frozen=True, tag="Newer", array_like=True):
-    """A roster, in a `Welcome` or to a publisher that is connected."""
+    """A roster, in a `Welcome` or a `Sorry`, or to a publisher that is connected."""
 
-    version: int
+    version: Version
     terms: Terms
     members: tuple[Member, ...]
     regions: tuple[Region, ...]

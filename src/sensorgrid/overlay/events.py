@@ -107,6 +107,11 @@ class Advised:
 
 
 @dataclass(frozen=True, slots=True)
+class Outdated:
+    """Somebody names a higher epoch or version than this broker knows: its roster may be old."""
+
+
+@dataclass(frozen=True, slots=True)
 class Stopping:
     """The broker's process is about to end, in good order."""
 
@@ -150,7 +155,18 @@ ClientEvent: TypeAlias = Submitted | Refined | Moved | Cancelled
 """what happens to clients only"""
 
 BrokerEvent: TypeAlias = (
-    PeerUp | PeerDown | Received | Batch | Woke | Learned | Published | Recalled | Advised | Routed | Stopping
+    PeerUp
+    | PeerDown
+    | Received
+    | Batch
+    | Woke
+    | Learned
+    | Outdated
+    | Published
+    | Recalled
+    | Advised
+    | Routed
+    | Stopping
 )
 """what happens to brokers; the first six to clients as well"""
 
@@ -179,11 +195,6 @@ class RosterChanged:
 
     before: Roster | None
     roster: Roster
-
-
-@dataclass(frozen=True, slots=True)
-class Outdated:
-    """Somebody knows a higher epoch of a region than this broker: its roster is old."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -20,9 +20,11 @@ from typing import Annotated, Any, ClassVar, NamedTuple, TypeAlias
 from msgspec import Meta, Struct
 
 from sensorgrid.model.block import Slab
-from sensorgrid.model.grid import BITS_MAX, DIGITS_MAX
+from sensorgrid.model.grid import BITS_MAX
 from sensorgrid.model.ids import PeerId
-from sensorgrid.overlay.roster import Member, Region, Roster, Terms
+from sensorgrid.overlay.roster import Code as Code
+from sensorgrid.overlay.roster import Count as Count
+from sensorgrid.overlay.roster import Member, Region, Roster, Terms, Version
 
 VERSION = 2
 """of what is said here; a peer that speaks an older one is told only what that one has"""
@@ -68,11 +70,7 @@ NO_ANSWER = Reason(Why.UNHEARD, "no answer")
 SENSELESS = Reason(Why.SENSELESS, "not a wish that can be met")
 BROKEN = Reason(Why.BROKEN, "the connection broke")
 
-Code: TypeAlias = Annotated[int, Meta(ge=1, le=(2 << DIGITS_MAX) - 1)]
-"""a cell; checked when a message is decoded"""
-
 Rank: TypeAlias = Annotated[int, Meta(ge=1, le=1 << BITS_MAX)]
-Count: TypeAlias = Annotated[int, Meta(ge=0)]
 
 Path: TypeAlias = tuple[PeerId, ...]
 """brokers that a stream passes, the owner first, the provider last"""
@@ -434,7 +432,7 @@ class Told(Message, frozen=True, gc=True):
     dials = True
     since = 2
 
-    version: Count
+    version: Version
     terms: Terms
     members: tuple[Member, ...]
     regions: tuple[Region, ...]

@@ -97,7 +97,7 @@ class Supply:
     """What a broker has of one cell, and who is fed from it."""
 
     __slots__ = (
-        "attribute", "cell", "early", "entries", "epoch", "fence", "head", "moves", "owed", "past", "path", "piece",
+        "attribute", "cell", "early", "entries", "epoch", "head", "moves", "owed", "past", "path", "piece",
         "reading", "ring", "since", "standing", "start", "table",
     )  # fmt: skip
 
@@ -118,8 +118,6 @@ class Supply:
         """brings ticks from before the ring's start"""
         self.epoch = 0
         """of the owner, this broker or the one that its path begins with"""
-        self.fence = 0
-        """the highest epoch that anybody named: an owner below it has been replaced"""
         self.reading = False
         """whether its owner, this broker, still waits for the tail of the lake"""
         self.standing = False

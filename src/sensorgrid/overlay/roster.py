@@ -6,22 +6,34 @@ content contradict each other, as do two with different terms: who holds them do
 where they differ.
 
 Epochs fence: a region's epoch rises whenever it gets another owner. Publishes, grants and blocks carry it, so an owner
-that has been replaced without its knowledge is refused and steps down.
+that has been replaced without its knowledge is refused, hears of the newer roster, and steps down.
 """
 
 import hashlib
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple, TypeAlias
 
 import msgspec
+from msgspec import Meta
 
 from sensorgrid.index.codes import prefixes
 from sensorgrid.model.errors import SensorGridError
-from sensorgrid.model.grid import Grid
-from sensorgrid.model.ids import PeerId
+from sensorgrid.model.grid import DIGITS_MAX, Grid
+from sensorgrid.model.ids import BROKERS_MAX, PeerId
 from sensorgrid.overlay.settings import Settings
+
+VERSION_MAX = 1 << 40
+"""versions are below this"""
+STEP_MAX = 1 << 32
+"""by which a version may be larger than the one that it replaces: nobody uses them all up with one word"""
+
+Code: TypeAlias = Annotated[int, Meta(ge=1, le=(2 << DIGITS_MAX) - 1)]
+"""a cell; checked when a message is decoded, as are the others"""
+Count: TypeAlias = Annotated[int, Meta(ge=0)]
+Version: TypeAlias = Annotated[int, Meta(ge=0, le=VERSION_MAX - 1)]
+BrokerId: TypeAlias = Annotated[PeerId, Meta(ge=0, le=BROKERS_MAX - 1)]
 
 _encoder = msgspec.msgpack.Encoder()
 GRID = (
@@ -56,25 +68,25 @@ class Difference(NamedTuple):
 class Member(msgspec.Struct, frozen=True, array_like=True):
     """A broker of the roster."""
 
-    id: PeerId
+    id: BrokerId
     url: str = ""
     """where others dial it; empty in worlds without addresses"""
-    place: int = 0
+    place: Count = 0
     """in the space of IDs: it is responsible from here up to the next larger place"""
-    capacity: int = 0
+    capacity: Count = 0
     """points per period that it may send"""
 
 
 class Region(msgspec.Struct, frozen=True, array_like=True):
     """Who owns a region."""
 
-    attribute: int
-    cell: int
+    attribute: Count
+    cell: Code
     """a spatial cell"""
-    owner: PeerId
-    epoch: int
+    owner: BrokerId
+    epoch: Version
     """grows with every change of owner"""
-    heir: PeerId | None = None
+    heir: BrokerId | None = None
     """takes the region as a relay already, to own it in a later version"""
 
 
@@ -166,6 +178,8 @@ class Roster:
     def __post_init__(self) -> None:
         if self.version < 1:
             raise RosterError(f"roster: found version {self.version}, expected 1 or more")
+        if self.version >= VERSION_MAX:
+            raise RosterError(f"roster: found version {self.version}, expected one below {VERSION_MAX}")
 
     # -- who and what
 
@@ -233,6 +247,49 @@ class Roster:
     def newer_than(self, other: "Roster | None") -> bool:
         """Whether it replaces another one."""
         return other is None or self.version > other.version
+
+    def fault(self, grid: Grid, before: "Roster | None" = None) -> str:
+        """Why nobody can take it, in the place of an older one; empty if one can."""
+        return self._malformed(grid) or ("" if before is None else self._breaks(grid, before))
+
+    def _malformed(self, grid: Grid) -> str:
+        name = f"roster {self.version}"
+        if len(self.by_id) < len(self.members):
+            return f"{name}: found a broker twice, expected each once"
+        if len(self.by_cell) < len(self.regions):
+            return f"{name}: found a region twice, expected each once"
+        for region in self.regions:
+            where = f"{name}: region {region.cell:b} of attribute {region.attribute}"
+            if not (0 <= region.attribute < len(grid.attributes)):
+                return f"{where}: expected an attribute below {len(grid.attributes)}"
+            if not (1 <= region.cell < 2 << grid.region_digits):
+                return f"{where}: expected a cell of at most {grid.region_digits} digits"
+            if any((region.attribute, code) in self.by_cell for code in prefixes(region.cell >> 1)):
+                return f"{where}: found another one that contains it, expected regions that do not overlap"
+            for broker in (region.owner, region.heir):
+                if broker is not None and broker not in self.by_id:
+                    return f"{where}: found broker {broker}, expected one of the roster"
+        return ""
+
+    def _breaks(self, grid: Grid, before: "Roster") -> str:
+        name = f"roster {self.version}"
+        if self.version > before.version + STEP_MAX:
+            return f"{name}: expected a version up to {before.version + STEP_MAX}"
+        if before.is_whole(grid) and not self.is_whole(grid):
+            return f"{name}: found {len(self.regions)} regions, expected all as in roster {before.version}"
+        for region in self.regions:
+            old = before.by_cell.get((region.attribute, region.cell))
+            least = 0 if old is None else old.epoch + (old.owner != region.owner)
+            if not (least <= region.epoch <= least + STEP_MAX):
+                where = f"{name}: region {region.cell:b} of attribute {region.attribute}"
+                return f"{where}: found epoch {region.epoch}, expected {least} to {least + STEP_MAX}"
+        return ""
+
+    def is_whole(self, grid: Grid) -> bool:
+        """Whether each region of each attribute has an owner, as in every network that a file describes."""
+        count = 1 << grid.region_digits
+        wanted = {(a, cell) for a in range(len(grid.attributes)) for cell in range(count, 2 * count)}
+        return self.by_cell.keys() == wanted
 
     def handed_over(self, attribute: int, cell: int, owner: PeerId) -> "Roster":
         """The next version, in which a region has another owner."""

@@ -246,6 +246,8 @@ class Session:
         before = self.roster
         if before is not None and (not roster.newer_than(before) or roster.terms != before.terms):
             return
+        if roster.fault(self.grid, before):
+            return
         self.roster = roster
         if self.roams:
             there = tuple(peer for peer in self.entries if peer in roster.by_id)

@@ -28,6 +28,7 @@ from sensorgrid.overlay.events import (
     Adopted,
     Effect,
     Learned,
+    Outdated,
     Published,
     Recall,
     Recalled,
@@ -126,6 +127,12 @@ class Host:
             difference := self.roster.summary.difference(roster.summary)
         ):
             raise RosterError(difference.text)
+        if roster.version < self.roster.version:
+            raise RosterError(
+                f"roster: found version {roster.version}, expected one above {self.roster.version}, which is held"
+            )
+        if fault := roster.fault(self.network.grid, self.roster):
+            raise RosterError(fault)
         self.driver.feed(Learned(roster))
 
     def hello(self) -> wire.Hello:
@@ -136,6 +143,8 @@ class Host:
     async def start(self) -> None:
         """Listen, read the lake, and be a broker."""
         network, address = self.network, self.network.addresses[self.me]
+        if fault := network.roster.fault(network.grid):
+            raise RosterError(fault)
         tls = network.options.tls
         self.driver = Driver(
             self.broker,
@@ -194,6 +203,8 @@ class Host:
             async with asyncio.timeout(ANSWER_S):
                 hello = wire.decode_hello(await peer.greeting)
             sorry = self._refusal(hello)
+            if sorry is not None and self._is_behind(hello):
+                sorry = msgspec.structs.replace(sorry, roster=wire.newer_of(self.roster))
         except TimeoutError:
             sorry = wire.Sorry(f"found no greeting, expected one within {ANSWER_S:g} s")
         except wire.WireError as error:
@@ -225,11 +236,13 @@ class Host:
         if self.stopping:
             return wire.Sorry(f"broker {self.me} stops", wire.Code.STOPPING)
         if hello.role == wire.BROKER:
-            # One that holds a newer roster may be new in it.
-            newer = hello.roster is not None and hello.roster.version > self.roster.version
-            known = hello.id is not None and (newer or PeerId(hello.id) in self.roster.by_id)
-            if not known or hello.id is None or hello.id == self.me:
-                return wire.Sorry(f"broker {hello.id}: expected another one of [network]")
+            if hello.id is None or hello.id == self.me or PeerId(hello.id) not in self.roster.by_id:
+                text = f"broker {hello.id}: expected another one of [network]"
+                if hello.roster is None or hello.roster.version <= self.roster.version:
+                    return wire.Sorry(text)
+                # It may be new in a newer roster. That is for those to say whom this broker knows.
+                self.driver.feed(Outdated())
+                return wire.Sorry(f"{text} as in roster {self.roster.version}", wire.Code.UNKNOWN)
             if self.me < hello.id and PeerId(hello.id) in self.driver.dialling:
                 return wire.Sorry(
                     "we dialled each other: the smaller number's connection counts", wire.Code.CROSSED
@@ -242,6 +255,17 @@ class Host:
         elif hello.role not in (wire.PUBLISHER, wire.OBSERVER):
             return wire.Sorry(f"role: found {hello.role!r}, expected broker, client, publisher or observer")
         return None
+
+    def _is_behind(self, hello: wire.Hello) -> bool:
+        """Whether a broker holds an older roster: it may own a region that was given to another meanwhile."""
+        theirs, mine = hello.roster, self.roster
+        return (
+            hello.role == wire.BROKER
+            and max(hello.versions, default=0) >= 2
+            and theirs is not None
+            and theirs.version < mine.version
+            and theirs.terms == mine.terms
+        )
 
     def _admit(self, peer: Peer, hello: wire.Hello) -> None:
         compress = wire.LZ4 if wire.LZ4 in hello.compress and wire.LZ4 in self._hello.compress else ""

@@ -6,7 +6,7 @@ its neighbours on the map. Whoever was away hears of it when it connects: both s
 that is ahead tells the other.
 
 Nothing is said about the first version, which everybody starts with. A peer with another roster of the same version, or
-with other terms, is not talked to.
+with other terms, is not talked to, nor is one that tells a roster which nobody can take (`Roster.fault`).
 """
 
 from sensorgrid.model.ids import PeerId, is_broker
@@ -40,8 +40,13 @@ class Membership(Mechanism):
 
     def told(self, peer: PeerId, message: Told) -> None:
         """A broker tells."""
-        if message.version > 0 and not self._adopt(message.roster()):
-            self._compare(peer, message.version, message.roster().digest)
+        if message.version < 1 or self._adopt(message.roster()):
+            return
+        roster, mine = message.roster(), self.held.current
+        if roster.newer_than(mine) and (mine is None or roster.terms == mine.terms):
+            self.kernel.happened.put(Broken(peer))  # it has a fault
+        else:
+            self._compare(peer, roster.version, roster.digest)
 
     def holds(self, peer: PeerId, message: Holds) -> None:
         """A peer says what it holds: tell it what is newer, or have it tell."""
@@ -62,6 +67,8 @@ class Membership(Mechanism):
     def _adopt(self, roster: Roster) -> bool:
         before = self.held.current
         if before is not None and (not roster.newer_than(before) or roster.terms != before.terms):
+            return False
+        if roster.fault(self.kernel.grid, before):
             return False
         self.held.current = roster
         self.kernel.happened.put(RosterChanged(before, roster))

@@ -375,12 +375,10 @@ class Streams(Mechanism):
         supply = self.outlets.supplies.get(event.attribute, {}).get(event.cell)
         if supply is None or not supply.owned:
             return
-        if event.epoch > max(
-            supply.epoch, supply.fence
-        ):  # there is a newer owner: own it no longer, and find out
-            supply.fence = event.epoch
+        if event.epoch > supply.epoch:
+            # There may be a newer owner. Only a roster can say so: a publisher's word makes nobody step down.
             self.kernel.happened.put(Outdated())
-        if event.epoch != supply.epoch or supply.fence > supply.epoch:
+        if event.epoch != supply.epoch:
             return
         if supply.reading and (supply.head is None or event.tick > supply.head):
             # The lake is being read, and may have been read before this was written.
@@ -629,8 +627,8 @@ class Streams(Mechanism):
             return
         self._repath(supply, (self.me,), supply.epoch)
         early, supply.early = supply.early, []
-        for late in early:
-            self.published(late)
+        for late in early:  # taken and acknowledged, in whatever epoch that was
+            self._issue(supply, late.tick, late.revision, self._slabs(late.cell, late.values))
 
     def _merge(self, supply: Supply, tail: list[tuple[int, int, tuple[Slab, ...] | None]]) -> None:
         """Put the lake's ticks and the ring together: receivers get what is new to them, in order."""

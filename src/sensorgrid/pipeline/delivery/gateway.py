@@ -289,6 +289,24 @@ class Exchange:
             return self.directory
         raise LinkError(f"brokers: found none that answers ({'; '.join(faults)}), expected one")
 
+    async def doubt(self) -> Directory:
+        """The same, where gateways have refused what our roster says: are there only older ones by now?
+
+        So it is after all brokers were started anew with a lower version. All are asked, as one that is merely
+        behind is not believed: if most answer, the newest roster that they hold counts.
+        """
+        held = await self.learn()
+        known = (m.url for m in held.roster.members if m.url)
+        urls = list(dict.fromkeys((*self._entrance.urls, *known)))
+        answers = await asyncio.gather(*(greet(self._entrance, url) for url in urls), return_exceptions=True)
+        told = [answer for answer in answers if isinstance(answer, Welcome)]
+        if 2 * len(told) > len(urls) and self.directory is held:
+            newest = max(told, key=lambda welcome: roster_of(welcome).version)
+            if roster_of(newest).version < held.roster.version:
+                self.directory = Directory.of(roster_of(newest), grid_from(newest.grid))
+        assert self.directory is not None
+        return self.directory
+
     def _learnt(self, roster: Roster, grid: Grid | None = None) -> None:
         """A broker told a roster: it counts unless we know a newer one."""
         if grid is not None and (self.directory is None or roster.version >= self.directory.roster.version):
@@ -474,6 +492,8 @@ async def again_if_moved(
     try:
         async with asyncio.timeout(patience_s):
             now = await exchange.learn()
+            if found.stale and now.roster == before.roster:
+                now = await exchange.doubt()
     except (SensorGridError, OSError, TimeoutError):
         return found
     turned_away = {identity for identity, _ in found.refused} | set(found.stale)
