@@ -420,3 +420,30 @@ def test_rows_before_damage_in_the_middle_of_a_file_are_kept(tmp_path: Path) -> 
     assert sum(map(len, good)) == 100_000
     assert len(lost) == 100_000  # the file counts its rows
     assert all(reason.startswith("file cannot be read further: ") for reason in lost)
+
+
+def zigzag(number: int) -> bytes:
+    """A whole number as Thrift's compact protocol writes it."""
+    left, out = 2 * number, bytearray()
+    while left > 127:
+        out.append(left % 128 + 128)
+        left //= 128
+    return bytes([*out, left])
+
+
+def test_a_forged_footer_makes_no_more_letters_than_the_file_has_bits(tmp_path: Path) -> None:
+    path = tmp_path / "forged.parquet"
+    rows = {"sensor": ["a"] * 4, "attribute": ["t"] * 4, "event_time": [0] * 4, "value": [1.0] * 4}
+    pq.write_table(pa.table(rows), path, compression="none")
+    data = path.read_bytes()
+    size = int.from_bytes(data[-8:-4], "little")
+    body, foot = bytearray(data[: -8 - size]), data[-8 - size : -8]
+    body[4:40] = b"\xff" * 36  # the first page cannot be read
+    honest = b"\x16" + zigzag(4) + b"\x19"  # the number of rows, and the list of row groups after it
+    foot = foot.replace(honest, b"\x16" + zigzag(10**12) + b"\x19", 1)
+    path.write_bytes(bytes(body) + foot + len(foot).to_bytes(4, "little") + b"PAR1")
+    assert pq.ParquetFile(path).metadata.num_rows == 10**12
+
+    lost = sum(len(batch) for batch in measurements_of(str(path), "s"))
+
+    assert lost == 8 * path.stat().st_size

@@ -428,3 +428,14 @@ def test_optimal_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
 
     with pytest.raises(SensorGridError, match="found no package gridpp, expected"):
         kernel_by_name("optimal")(scattered(5), points(5), PARAMETERS)
+
+
+@pytest.mark.parametrize("error", [0.01, 0.3])
+def test_an_interval_holds_its_value_however_skewed_the_estimate_is(error: float) -> None:
+    p = Parameters(mean=0, spread=1, length=1e5, noise=0.1, drift=0, transform="log", offset=1.0, lowest=0.0)
+    mu = np.linspace(0.0, 4.0, 9)
+
+    field = published(mu, np.full(9, error), np.full(9, 1.0), p)
+
+    assert (field.lower <= field.values).all()
+    assert (field.values <= field.upper).all()

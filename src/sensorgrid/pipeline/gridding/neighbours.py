@@ -28,7 +28,7 @@ from sensorgrid.pipeline.gridding.kernels.covariance import noise_variance
 from sensorgrid.pipeline.gridding.kernels.errors import reading_variance
 from sensorgrid.pipeline.gridding.kernels.interface import Floats, Observations, Parameters
 from sensorgrid.pipeline.gridding.kernels.kriging import estimate
-from sensorgrid.pipeline.gridding.kernels.neighbourhood import Neighbours, others_of
+from sensorgrid.pipeline.gridding.kernels.neighbourhood import CHUNK, Neighbours, others_of
 from sensorgrid.pipeline.gridding.kernels.transforms import transformed
 
 Bools = npt.NDArray[np.bool_]
@@ -64,7 +64,6 @@ HOPELESS = 12.0
 OBSERVATIONS_MIN = 5
 """with fewer nobody can say who is wrong"""
 
-_CHUNK = 4096
 _IGNORED = 1e6
 """times the sill: a noise that takes away all weight"""
 
@@ -166,8 +165,8 @@ def _confirmed(
     width = used.shape[1]
     turns = min(LEFT_OUT, width)
     without = np.array([[j for j in range(width) if j != i] for i in range(turns)])
-    for start in range(0, len(doubtful), _CHUNK // turns):
-        some = doubtful[start : start + _CHUNK // turns]
+    for start in range(0, len(doubtful), CHUNK // turns):
+        some = doubtful[start : start + CHUNK // turns]
         fewer = used[some][:, without].reshape(-1, width - 1)
         again, _ = _badness(observations, noise, np.repeat(targets[some], turns), fewer, parameters)
         badness[some] = np.minimum(badness[some], again.reshape(-1, turns).min(axis=1))

@@ -110,7 +110,8 @@ def unit_at(value: float, p: Parameters) -> float:
 
 
 def _field(values: Floats, mu: Floats, error: Floats, reading: Floats, p: Parameters) -> Field:
-    lower, upper = backward(mu - error, p), backward(mu + error, p)
+    # The mean of a skewed estimate can lie beyond the interval around its middle; an interval holds its value.
+    lower, upper = np.minimum(backward(mu - error, p), values), np.maximum(backward(mu + error, p), values)
     least = np.maximum(1e-6 * np.abs(values), np.finfo(np.float32).tiny)
     half = (upper - lower) / 2.0 if p.transform != "identity" else error
     return Field(
