@@ -262,6 +262,21 @@ def test_inverse_distance_is_the_loop_s() -> None:
         assert field.values[i] == pytest.approx((weights @ observations.values[near]) / weights.sum())
 
 
+@pytest.mark.parametrize("shape", ["exponential", "matern"])
+def test_a_neighbour_that_is_missing_counts_for_nothing(shape: str) -> None:
+    observations, wanted = scattered(5), points(3)
+    p = replace(PARAMETERS, shape=shape)
+    five = np.tile(np.arange(5, dtype=np.int32), (3, 1))
+    padded = np.concatenate([five, np.full((3, 3), -1, np.int32)], axis=1)
+
+    values, variance = InverseDistance().mixture(observations, padded, wanted, p)
+
+    plain, plain_variance = InverseDistance().mixture(observations, five, wanted, p)
+    assert values == pytest.approx(plain)
+    assert variance == pytest.approx(plain_variance)
+    assert correlation(np.array([np.inf]), 1e5, shape) == 0.0
+
+
 def test_nearest_is_the_loop_s() -> None:
     observations, wanted = scattered(50), points(20)
 

@@ -6,12 +6,14 @@ from sensorgrid.pipeline.gridding.kernels.interface import Floats, Observations,
 
 _NOISE_MIN = 1e-3
 """of the sill: two sensors at one place must not make a system singular"""
+_FAR = 800.0
+"""lengths beyond which nothing is alike, no neighbour at all (inf) among them: inf times 0 would be nan"""
 
 
 def correlation(distance: Floats, length: float, shape: str) -> Floats:
     """1 at no distance, falling to 0: exp(-d/l), or Matérn's with smoothness 3/2."""
     if shape == "matern":
-        scaled = distance * (np.sqrt(3.0) / length)
+        scaled = np.minimum(distance * (np.sqrt(3.0) / length), _FAR)
         found: Floats = np.exp(-scaled) * (1.0 + scaled)
         return found
     return np.exp(distance * (-1.0 / length))
