@@ -14,7 +14,15 @@ import pytest
 
 import sensorgrid.overlay
 from sensorgrid.overlay import faces
-from sensorgrid.overlay.boards import Boards, Distances, Hearsay, HeldRoster, Regions, Requests, Waiting
+from sensorgrid.overlay.boards import (
+    Boards,
+    Distances,
+    Hearsay,
+    HeldRoster,
+    RegionsBoard,
+    Requests,
+    WaitingRequest,
+)
 from sensorgrid.overlay.intake import Intake, Piece, Source
 from sensorgrid.overlay.kernel import Links
 from sensorgrid.overlay.outlets import Entry, Outlets, Reservation, Supply
@@ -25,10 +33,12 @@ READERS = [p for p in MECHANISMS if p.stem != "streams"]
 READERS += [OVERLAY / "admission.py", OVERLAY / "departures.py"]
 READERS += sorted(p for p in (OVERLAY / "policies").glob("*.py") if p.stem != "__init__")
 BOARDS: dict[str, type] = {
-    "roster": HeldRoster, "regions": Regions, "distances": Distances, "hearsay": Hearsay, "outlets": Outlets,
+    "roster": HeldRoster, "regions": RegionsBoard, "distances": Distances, "hearsay": Hearsay, "outlets": Outlets,
     "requests": Requests, "intake": Intake,
 }  # fmt: skip
-ON_BOARDS = {name for kind in (Entry, Supply, Piece, Source, Waiting, Reservation) for name in kind.__slots__}
+ON_BOARDS = {
+    name for kind in (Entry, Supply, Piece, Source, WaitingRequest, Reservation) for name in kind.__slots__
+}
 """names in what lies on boards and changes: streams' to write, all of it"""
 CHANGES = {
     "add", "append", "appendleft", "clear", "discard", "extend", "insert", "move_to_end", "pop", "popitem", "popleft",

@@ -45,7 +45,7 @@ Limits = tuple[int, int, int]
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class QueryPart:
     """Points of a query: those inside a box, in some cells."""
 
     box: Box
@@ -305,11 +305,11 @@ class Sharing:
 
     # -- what overlaps
 
-    def _plan(self, demand: Demand) -> tuple[dict[Part, tuple[str, ...]], list[Channel]]:
+    def _plan(self, demand: Demand) -> tuple[dict[QueryPart, tuple[str, ...]], list[Channel]]:
         """What a demand must ask for itself (by attribute), and the channels that bring the others' share."""
         query, limits = demand.query, demand.query.limits(self.grid)
-        cover: list[Part] | None = None
-        rests: dict[Part, tuple[str, ...]] = {}
+        cover: list[QueryPart] | None = None
+        rests: dict[QueryPart, tuple[str, ...]] = {}
         suppliers: dict[QueryId, Channel] = {}
         for name in query.attributes:
             others = list(self._others(demand, name, query, demand.assembly.until))
@@ -343,24 +343,26 @@ class Sharing:
             if [item for item in other.query.where if item[0] == name] in ([], mine):
                 yield other
 
-    def _cover(self, query: Query) -> list[Part]:
+    def _cover(self, query: Query) -> list[QueryPart]:
         limits = query.limits(self.grid)
         return [
-            Part(box, tuple(decompose_box_within(box, limits, self.grid, self.depth, self.cells_max).codes))
+            QueryPart(
+                box, tuple(decompose_box_within(box, limits, self.grid, self.depth, self.cells_max).codes)
+            )
             for box in self.grid.plain_boxes(query.box(self.grid))
             if any(points_in(box, limits, (1,), self.grid))
         ]
 
-    def _points(self, query: Query, part: Part) -> int:
+    def _points(self, query: Query, part: QueryPart) -> int:
         """Points per tick; as a mean over the ticks that the query has."""
         limits = query.limits(self.grid)
         return sum(points_in(part.box, limits, part.cells, self.grid)) // limits[2]
 
-    def _without(self, parts: list[Part], limits: Limits, other: Demand) -> list[Part]:
+    def _without(self, parts: list[QueryPart], limits: Limits, other: Demand) -> list[QueryPart]:
         """What is left of some parts when another demand's points are taken away."""
         theirs = other.query.limits(self.grid)
         for hole in self.grid.plain_boxes(other.query.box(self.grid)):
-            left: list[Part] = []
+            left: list[QueryPart] = []
             for part in parts:
                 inner = _meet(part.box, hole)
                 if inner is None:
@@ -372,8 +374,8 @@ class Sharing:
             parts = left
         return parts
 
-    def _part(self, box: Box, cells: list[int]) -> list[Part]:
-        return [Part(box, tuple(cells))] if cells else []
+    def _part(self, box: Box, cells: list[int]) -> list[QueryPart]:
+        return [QueryPart(box, tuple(cells))] if cells else []
 
     def _some(self, box: Box, limits: Limits, cells: tuple[int, ...]) -> list[int]:
         points = points_in(box, limits, cells, self.grid)

@@ -22,7 +22,7 @@ from sensorgrid.index.jit import jit
 from sensorgrid.model.block import Progression, Slab, Values
 from sensorgrid.model.ids import PeerId, is_broker
 from sensorgrid.overlay.codec import mould_of
-from sensorgrid.overlay.forwarding import Plan, Share
+from sensorgrid.overlay.forwarding import ReceiverGroup, SendPlan
 
 Bytes = npt.NDArray[np.uint8]
 Ints = npt.NDArray[np.int64]
@@ -73,7 +73,7 @@ class Cut:
 
     __slots__ = ("after", "before", "columns", "head_bytes", "rows", "size", "tick_at")
 
-    def __init__(self, share: Share, plan: Plan) -> None:
+    def __init__(self, share: ReceiverGroup, plan: SendPlan) -> None:
         self.rows = _within(share.y, plan.y)
         self.columns = _within(share.x, plan.x)
         mould, at = mould_of(share.generation, share.cell, share.y, share.x, share.epoch)
@@ -96,14 +96,14 @@ class Cut:
 class Fan:
     """A plan with the links of its receivers."""
 
-    def __init__(self, plan: Plan, places: Mapping[PeerId, int | None]) -> None:
+    def __init__(self, plan: SendPlan, places: Mapping[PeerId, int | None]) -> None:
         """`places` are slots of receivers; None: frames go through its link; left out: not even frames do."""
         self.epoch = SLOTS.epoch
         self.peers: list[PeerId] = []
         """receivers with a slot, share by share"""
         self.others: list[tuple[Cut, tuple[PeerId, ...]]] = []
         """those without, who get the same frame through their links"""
-        self.odd: list[tuple[Share, tuple[PeerId, ...]]] = []
+        self.odd: list[tuple[ReceiverGroup, tuple[PeerId, ...]]] = []
         """those who were left out"""
         cuts: list[Cut] = []
         slots: list[int] = []

@@ -2,7 +2,7 @@
 
 A receiver keeps one next tick and one provider per *piece*: a cell, or for a client the part of a cell that its
 query wants. Clients and relaying brokers receive in exactly the same way; what they do with what arrives is
-their `Host`'s business.
+their `IntakeHost`'s business.
 
 A piece has at most one `feed`, whose blocks it lives on, and one `trial`, a feed that would replace it. The
 trial takes over only when its path is known, does not lead through this receiver, and it stands at the piece's
@@ -120,7 +120,7 @@ class Piece:
         return None if self.feed is None else self.feed.path
 
 
-class Host(Protocol):
+class IntakeHost(Protocol):
     """The client or broker around an intake."""
 
     me: PeerId
@@ -157,7 +157,7 @@ class Host(Protocol):
 class Intake:
     """All pieces of one receiver. In a broker, written by streams."""
 
-    def __init__(self, host: Host, settings: Settings) -> None:
+    def __init__(self, host: IntakeHost, settings: Settings) -> None:
         self.host = host
         self.settings = settings
         self.sources: dict[PeerId, dict[tuple[int, int], Piece]] = {}

@@ -25,7 +25,7 @@ from sensorgrid.overlay.session import Session
 from sensorgrid.simulator.world import World
 
 
-class Ledger:
+class QueryLedger:
     """What one query was given."""
 
     def __init__(self, grid: Grid, ask: Query, start: int) -> None:
@@ -45,13 +45,13 @@ class Deliveries:
 
     def __init__(self, world: World) -> None:
         self.world = world
-        self.ledgers: dict[tuple[PeerId, QueryId], Ledger] = {}
+        self.ledgers: dict[tuple[PeerId, QueryId], QueryLedger] = {}
         self.wrong: list[str] = []
         world.on_deliver = self.delivered
 
     def expect(self, client: PeerId, query: QueryId, ask: Query, start: int) -> None:
         """A query is posed."""
-        self.ledgers[client, query] = Ledger(self.world.grid, ask, start)
+        self.ledgers[client, query] = QueryLedger(self.world.grid, ask, start)
 
     def delivered(self, client: PeerId, block: Deliver) -> None:
         """A block reaches a user."""

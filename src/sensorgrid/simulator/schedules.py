@@ -51,7 +51,7 @@ MEASURE_S = 3.0
 
 
 @dataclass(slots=True)
-class Outcome:
+class ScheduleOutcome:
     """What became of one schedule."""
 
     seed: int
@@ -113,7 +113,7 @@ class Schedule:
         factor = max(self.slow.get(a, 1.0), self.slow.get(b, 1.0))
         return factor * (0.005 + 0.04 * Random(f"{self.seed} {min(a, b)} {max(a, b)}").random())
 
-    def play(self) -> Outcome:
+    def play(self) -> ScheduleOutcome:
         """From the first broker to the last client."""
         self._build()
         world, rng = self.world, self.rng
@@ -137,7 +137,7 @@ class Schedule:
         self.problems += checkers.leftovers(world)
         self.problems += self.deliveries.wrong[:5]
         statuses = [world.status(c, q) for c, queries in self.clients.items() for q in queries]
-        return Outcome(
+        return ScheduleOutcome(
             self.seed,
             self.problems,
             self.levels,
@@ -445,6 +445,6 @@ def _without_numbers(what: str) -> str:
     return re.sub(r"generation \d+", "", what)
 
 
-def play(seed: int, watch: bool = False, trace: bool = False, relayed: bool = False) -> Outcome:
+def play(seed: int, watch: bool = False, trace: bool = False, relayed: bool = False) -> ScheduleOutcome:
     """Play one schedule. Watching checks every broker's rules after every event, and takes long."""
     return Schedule(seed, watch, trace, relayed).play()

@@ -9,7 +9,6 @@ import hashlib
 from collections.abc import Callable, Collection
 from heapq import heappop, heappush
 from random import Random
-from typing import Protocol
 
 from msgspec import Struct
 
@@ -22,6 +21,7 @@ from sensorgrid.overlay.assembly import Plug
 from sensorgrid.overlay.broker import Broker
 from sensorgrid.overlay.codec import as_of, encode
 from sensorgrid.overlay.events import (
+    Actor,
     Batch,
     Cancelled,
     Connect,
@@ -57,16 +57,6 @@ from sensorgrid.simulator.network import Connection
 
 class WorldError(SensorGridError, RuntimeError):
     """A simulation that cannot go on."""
-
-
-class Actor(Protocol):
-    """A broker or a client."""
-
-    def handle(self, event: Event, now: Instant) -> list[Effect]:
-        """One event."""
-
-    def next_wakeup(self) -> Instant | None:
-        """When it wants to be woken."""
 
 
 class Node:

@@ -14,9 +14,9 @@ from sensorgrid.overlay.boards import Boards
 from sensorgrid.overlay.declined import Declined
 from sensorgrid.overlay.departures import Departures
 from sensorgrid.overlay.events import Advised, PeerDown, Woke
-from sensorgrid.overlay.faces import Listener, Placement
+from sensorgrid.overlay.faces import BudgetListener, Placement
 from sensorgrid.overlay.geography import points_of
-from sensorgrid.overlay.kernel import Kernel
+from sensorgrid.overlay.kernel import BrokerKernel
 from sensorgrid.overlay.mechanism import Mechanism
 from sensorgrid.overlay.messages import Answer, Moving, Offer
 from sensorgrid.overlay.outlets import Entry, Reservation, Supply
@@ -47,10 +47,10 @@ class Replication(Mechanism):
 
     def __init__(
         self,
-        kernel: Kernel,
+        kernel: BrokerKernel,
         boards: Boards,
         service: Service,
-        listener: Listener,
+        listener: BudgetListener,
         placement: Placement | None,
         policy: Policy,
     ) -> None:

@@ -10,11 +10,11 @@ that no part is nearest to two brokers at once; the target is chosen anew for ea
 
 from sensorgrid.index.codes import prefixes
 from sensorgrid.model.ids import PeerId, is_broker
-from sensorgrid.overlay.boards import Boards, Lookup, Provided, Regions
+from sensorgrid.overlay.boards import Boards, Lookup, Provided, RegionsBoard
 from sensorgrid.overlay.events import RosterChanged
 from sensorgrid.overlay.faces import Placement
 from sensorgrid.overlay.geography import box_of, distance, middle_of, points_of, view_of
-from sensorgrid.overlay.kernel import Inbox, Kernel
+from sensorgrid.overlay.kernel import BrokerKernel, Inbox
 from sensorgrid.overlay.mechanism import Mechanism
 from sensorgrid.overlay.messages import Ask, Find, Found, Located
 
@@ -30,9 +30,9 @@ class Routing(Mechanism):
 
     def __init__(
         self,
-        kernel: Kernel,
+        kernel: BrokerKernel,
         boards: Boards,
-        regions: Regions,
+        regions: RegionsBoard,
         lookups: Inbox[Lookup],
         located: Inbox[Provided],
         placement: Placement | None,

@@ -1,7 +1,7 @@
 """The courier: brings blocks to gateways that were not there, were slow or fell silent when they were published.
 
-It runs in a thread beside the stream, on the driver's machine. It takes identities from `Waiting`, values from the
-lake, and tries until a gateway has acknowledged or refused them: regions in parallel, each in the order of its
+It runs in a thread beside the stream, on the driver's machine. It takes identities from `WaitingFolder`, values from
+the lake, and tries until a gateway has acknowledged or refused them: regions in parallel, each in the order of its
 batches and ticks, each gateway with a back-off of its own. In memory are the blocks of a few sendings per gateway,
 however long it was away. It can be killed at any moment: what it has not crossed out it brings again, and a gateway
 takes each block once.
@@ -22,7 +22,7 @@ from sensorgrid.model.errors import SensorGridError
 from sensorgrid.model.grid import Grid
 from sensorgrid.pipeline.delivery.gateway import Entrance, Exchange, Parcel, again_if_moved
 from sensorgrid.pipeline.delivery.publish import Delivery
-from sensorgrid.pipeline.delivery.waiting import Bundle, Name, Waiting, WaitingError
+from sensorgrid.pipeline.delivery.waiting import Bundle, Name, WaitingError, WaitingFolder
 from sensorgrid.pipeline.gridding.regions import Regions
 from sensorgrid.pipeline.lake.folder import STREAM, Lake
 from sensorgrid.pipeline.lake.tiles import Identity
@@ -85,7 +85,7 @@ class Gateway:
 class Courier:
     """Runs from `__enter__` to `__exit__`."""
 
-    def __init__(self, waiting: Waiting, lake: Lake, grid: Grid, entrance: Entrance, say: Say) -> None:
+    def __init__(self, waiting: WaitingFolder, lake: Lake, grid: Grid, entrance: Entrance, say: Say) -> None:
         self._waiting, self._lake, self._grid = waiting, lake, grid
         self._entrance, self._say = entrance, say
         self._points = int(np.prod(Regions(grid).region_shape))
