@@ -23,7 +23,7 @@ from sensorgrid.overlay.boards import (
     Requests,
     WaitingRequest,
 )
-from sensorgrid.overlay.intake import Intake, Piece, Source
+from sensorgrid.overlay.intake import Intake, Piece, PieceFeed
 from sensorgrid.overlay.kernel import Links
 from sensorgrid.overlay.outlets import Entry, Outlets, Reservation, Supply
 
@@ -37,7 +37,7 @@ BOARDS: dict[str, type] = {
     "requests": Requests, "intake": Intake,
 }  # fmt: skip
 ON_BOARDS = {
-    name for kind in (Entry, Supply, Piece, Source, WaitingRequest, Reservation) for name in kind.__slots__
+    name for kind in (Entry, Supply, Piece, PieceFeed, WaitingRequest, Reservation) for name in kind.__slots__
 }
 """names in what lies on boards and changes: streams' to write, all of it"""
 CHANGES = {
@@ -205,7 +205,7 @@ def _mutates(chain: list[str]) -> bool:
 
 MUTATORS = {
     name
-    for kind in (Entry, Supply, Piece, Source)
+    for kind in (Entry, Supply, Piece, PieceFeed)
     for name in writing_methods(kind)
     if not name.startswith("_")
 }  # fmt: skip
@@ -287,7 +287,7 @@ def trespass(boards: Boards, peer: PeerId) -> None:
     boards.regions.boxes[0][peer].append(None)
     boards.distances.sights += 1
     boards.distances.delays.pop(peer)
-    boards.intake.sources.clear()
+    boards.intake.feeds.clear()
     boards.intake.ask([], peer)
     boards.outlets = boards.outlets
 """

@@ -337,8 +337,8 @@ class Driver:
         self._flush()
         plan, tick, slab = effect.plan, effect.tick, effect.slab
         if not fits(slab):
-            for share in plan.shares:
-                self._share(share, share.peers, tick, slab)
+            for group in plan.groups:
+                self._send_group(group, group.peers, tick, slab)
             return
         fan: Fan | None = plan.memo
         if fan is None or fan.epoch != SLOTS.epoch:
@@ -350,8 +350,8 @@ class Driver:
             frame = cut.frame(tick, slab.values)
             for peer in peers:
                 self._send_frame(peer, frame)
-        for share, peers in fan.odd:
-            self._share(share, peers, tick, slab)
+        for group, peers in fan.odd:
+            self._send_group(group, peers, tick, slab)
         self.clients_bytes += fan.clients_bytes
         for peer, (values_bytes, all_bytes) in fan.brokers.items():
             self._count(peer, values_bytes, all_bytes)
@@ -359,8 +359,8 @@ class Driver:
     def _places(self, plan: SendPlan) -> dict[PeerId, int | None]:
         """Receivers to which frames may be sent; those with a slot, even past their links."""
         places: dict[PeerId, int | None] = {}
-        for share in plan.shares:
-            for peer in share.peers:
+        for group in plan.groups:
+            for peer in group.peers:
                 connection = self.peers.get(peer)
                 if connection is not None and not connection.packs and connection.version == VERSION:
                     link = connection.link
@@ -368,9 +368,9 @@ class Driver:
                         places[peer] = link.place
         return places
 
-    def _share(self, share: ReceiverGroup, peers: tuple[PeerId, ...], tick: int, slab: Slab) -> None:
+    def _send_group(self, group: ReceiverGroup, peers: tuple[PeerId, ...], tick: int, slab: Slab) -> None:
         """The same message to several."""
-        feed = share.feed(tick, slab)
+        feed = group.feed(tick, slab)
         bodies: dict[int, bytes] = {}
         for peer in peers:
             self._send(peer, feed, bodies)

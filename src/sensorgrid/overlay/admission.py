@@ -100,7 +100,7 @@ class Admission:
         missing = request.size - free
         if missing <= 0:
             return Room()
-        if reservation is not None and reservation.source == self.kernel.me:
+        if reservation is not None and reservation.provider == self.kernel.me:
             # A relay hands its receivers back, and its own stream of the cell is no longer needed.
             victims = outlets.streams_to(reservation.peer, reservation.attribute, reservation.cell)
             return Room(tuple(victims)) if sum(entry.size for entry in victims) >= missing else None

@@ -140,7 +140,7 @@ class Refined:
 class Moved:
     """A client is elsewhere: other brokers are near."""
 
-    entries: tuple[PeerId, ...]
+    brokers: tuple[PeerId, ...]
     """the nearest first"""
 
 

@@ -54,25 +54,25 @@ class ReceiverGroup:
 class SendPlan:
     """All receivers of a supply, compiled; never changed once it is made."""
 
-    __slots__ = ("memo", "points", "receivers", "shares", "x", "y")
+    __slots__ = ("groups", "memo", "points", "receivers", "x", "y")
 
-    def __init__(self, y: Progression, x: Progression, shares: tuple[ReceiverGroup, ...]) -> None:
+    def __init__(self, y: Progression, x: Progression, groups: tuple[ReceiverGroup, ...]) -> None:
         self.y = y
         """rows of the blocks that it is made for"""
         self.x = x
         """their columns"""
-        self.shares = shares
-        self.receivers = sum(len(share.peers) for share in shares)
-        self.points = sum(len(range(*s.y)) * len(range(*s.x)) * len(s.peers) for s in shares)
+        self.groups = groups
+        self.receivers = sum(len(group.peers) for group in groups)
+        self.points = sum(len(range(*s.y)) * len(range(*s.x)) * len(s.peers) for s in groups)
         """values that all of them get together"""
         self.memo: Any = None
         """of whoever carries it out"""
 
     def sends(self, tick: int, slab: Slab) -> Iterator[tuple[PeerId, Feed]]:
         """Who is sent what."""
-        for share in self.shares:
-            feed = share.feed(tick, slab)
-            for peer in share.peers:
+        for group in self.groups:
+            feed = group.feed(tick, slab)
+            for peer in group.peers:
                 yield peer, feed
 
 
@@ -169,7 +169,7 @@ class Table:
         """For the entries that go in step."""
         if self._plan is None or self.stale or epoch != self._epoch:
             self._epoch = epoch
-            shares: list[ReceiverGroup] = []
+            groups: list[ReceiverGroup] = []
             for row in self.rows.values():
                 peers: dict[int, list[PeerId]] = {}
                 for entry in row.entries:
@@ -177,10 +177,10 @@ class Table:
                         peers.setdefault(entry.generation, []).append(entry.peer)
                 if peers:
                     assert row.wanted is not None, f"{row.cell:b} is not compiled"
-                    shares += [
+                    groups += [
                         ReceiverGroup(row.cell, g, row.wanted[0], tuple(p), epoch) for g, p in peers.items()
                     ]
-            self._plan = SendPlan(*self._like, tuple(shares))
+            self._plan = SendPlan(*self._like, tuple(groups))
             self.stale = False
         return self._plan
 

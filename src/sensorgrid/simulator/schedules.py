@@ -220,11 +220,11 @@ class Schedule:
     def _join(self) -> None:
         """A client comes with one or two queries, mostly around the hot region."""
         rng, world = self.rng, self.world
-        entries = list(self.brokers)
-        rng.shuffle(entries)
+        order = list(self.brokers)
+        rng.shuffle(order)
         roams = rng.random() < (0.2 if self.relayed else 0.85)
         version = 1 if self.mixed and self.chance.random() < 0.5 else VERSION
-        client = world.add_client(self._settings(1), tuple(entries), roams, version)
+        client = world.add_client(self._settings(1), tuple(order), roams, version)
         self.clients[client] = {}
         for number in range(rng.choice((1, 1, 2))):
             ask = self._ask()
@@ -328,9 +328,9 @@ class Schedule:
             self.slow[victim] = 1.0 if victim in self.slow else rng.uniform(2.0, 4.0)
             world.rerouted()
         elif kind == "move" and self.clients:
-            entries = list(self.brokers)
-            rng.shuffle(entries)
-            world.move(rng.choice(sorted(self.clients)), tuple(entries))
+            order = list(self.brokers)
+            rng.shuffle(order)
+            world.move(rng.choice(sorted(self.clients)), tuple(order))
         elif kind == "cancel" and self.clients:
             client = rng.choice(sorted(self.clients))
             for query in list(self.clients[client]):

@@ -102,7 +102,7 @@ class World:
     >>> settings = Settings(budget=4 * grid.points_per_period, depth=8)
     >>> world = World(grid, seed=1)
     >>> world.add_brokers(2, settings, lambda: Ours(True))
-    >>> client = world.add_client(settings, entries=(PeerId(1),))
+    >>> client = world.add_client(settings, brokers=(PeerId(1),))
     >>> got = []
     >>> world.on_deliver = lambda who, block: got.append((block.tick, sum(s.points for s in block.slabs)))
     >>> world.run(until=1.0)
@@ -188,12 +188,12 @@ class World:
         self.assign([Region(0, count + number, PeerId(number), 1) for number in range(count)])
 
     def add_client(
-        self, settings: Settings, entries: tuple[PeerId, ...], roams: bool = True, version: int = VERSION
+        self, settings: Settings, brokers: tuple[PeerId, ...], roams: bool = True, version: int = VERSION
     ) -> PeerId:
         """A client that knows some brokers."""
         me = PeerId(BROKERS_MAX + self._clients)
         self._clients += 1
-        session = Session(me, self.grid, settings, entries, Random(f"{self.seed} {me}"), roams)
+        session = Session(me, self.grid, settings, brokers, Random(f"{self.seed} {me}"), roams)
         self.nodes[me] = Node(session, version)
         return me
 
@@ -242,9 +242,9 @@ class World:
         """Change a running query now."""
         self.feed(client, Refined(query, ask))
 
-    def move(self, client: PeerId, entries: tuple[PeerId, ...]) -> None:
+    def move(self, client: PeerId, brokers: tuple[PeerId, ...]) -> None:
         """A client is near other brokers now."""
-        self.feed(client, Moved(entries))
+        self.feed(client, Moved(brokers))
 
     def cancel(self, client: PeerId, query: QueryId) -> None:
         """Cancel a query now."""

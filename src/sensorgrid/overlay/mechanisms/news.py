@@ -118,7 +118,7 @@ class NewsExchange(Mechanism):
         if not items:
             return
         message = News(tuple(items))
-        partners = (p for p in (*self.boards.intake.sources, *self.boards.outlets.entries) if is_broker(p))
+        partners = (p for p in (*self.boards.intake.feeds, *self.boards.outlets.entries) if is_broker(p))
         for peer in dict.fromkeys((*self.boards.regions.peers, *partners)):
             if peer in kernel.links.up:
                 kernel.send(peer, message)

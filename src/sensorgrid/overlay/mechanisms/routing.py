@@ -132,9 +132,9 @@ class Routing(Mechanism):
                 if owner or not self.forwards or is_broker(asker):
                     answers.append((cell, kernel.me if owner else self._placed(asker, attribute, cell)))
                     continue
-                shares = self._shares(attribute, cell, supply.owned)
-                answers += [(part, peer) for part, peer in shares if peer is not None]
-                rest = [part for part, peer in shares if peer is None]
+                fed = self._providers(attribute, cell, supply.owned)
+                answers += [(part, peer) for part, peer in fed if peer is not None]
+                rest = [part for part, peer in fed if peer is None]
                 if not rest:
                     continue
                 cell = rest[0]
@@ -164,7 +164,7 @@ class Routing(Mechanism):
         placement = self.placement
         return self.kernel.me if placement is None else placement.place(asker, attribute, cell)
 
-    def _shares(self, attribute: int, cell: int, owned: bool) -> list[tuple[int, PeerId | None]]:
+    def _providers(self, attribute: int, cell: int, owned: bool) -> list[tuple[int, PeerId | None]]:
         """Who feeds the parts of a cell that is here: brokers that carry them, while they have room.
 
         A replica keeps what it has room for; what has room nowhere stays with the owner, who will make some, and
@@ -182,11 +182,11 @@ class Routing(Mechanism):
             return [(cell, peer if room >= size else mine)]
         if cell not in self.hearsay.carried_cells(attribute).above:
             return [(cell, mine)]
-        shares = [
-            *self._shares(attribute, cell << 1, owned),
-            *self._shares(attribute, cell << 1 | 1, owned),
+        fed = [
+            *self._providers(attribute, cell << 1, owned),
+            *self._providers(attribute, cell << 1 | 1, owned),
         ]
-        return [(cell, mine)] if all(peer == mine for _, peer in shares) else shares
+        return [(cell, mine)] if all(peer == mine for _, peer in fed) else fed
 
     def _splits(self, attribute: int, cell: int) -> bool:
         """Whether a known region lies inside the cell, smaller than it."""

@@ -258,8 +258,8 @@ class Streams(Mechanism):
         supply.piece = Piece(supply, attribute, cell, size, start)
         supply.start = supply.head = start
         self.outlets.add_supply(supply)
-        if reservation is not None and reservation.source not in (None, self.me):
-            self.intake.ask([supply.piece], reservation.source, via=via)
+        if reservation is not None and reservation.provider not in (None, self.me):
+            self.intake.ask([supply.piece], reservation.provider, via=via)
         elif (
             via is not None and via != self.me and is_broker(via) and (reservation or is_broker(request.peer))
         ):
@@ -348,7 +348,7 @@ class Streams(Mechanism):
 
     def fed(self, piece: Piece, tick: int, revision: int, slabs: tuple[Slab, ...] | None) -> None:
         """A tick from a provider: on to the receivers."""
-        supply = piece.owner
+        supply = piece.purpose
         assert isinstance(supply, Supply)
         if piece is not supply.past:
             feeding.forward(self.kernel, supply, tick, revision, slabs)
@@ -365,7 +365,7 @@ class Streams(Mechanism):
 
     def skipped(self, piece: Piece, first: int, until: int) -> None:
         """A gap from a provider."""
-        supply = piece.owner
+        supply = piece.purpose
         assert isinstance(supply, Supply)
         if piece is not supply.past:
             feeding.skip(self.kernel, supply, until)
@@ -428,7 +428,7 @@ class Streams(Mechanism):
 
     def moved(self, piece: Piece) -> None:
         """A supply has another path: tell its receivers, and start those who waited for it."""
-        supply = piece.owner
+        supply = piece.purpose
         assert isinstance(supply, Supply)
         if piece is supply.past:
             return
@@ -454,7 +454,7 @@ class Streams(Mechanism):
 
     def lost(self, piece: Piece, reason: Reason) -> None:
         """Nobody feeds a supply: its receivers have to look for themselves."""
-        supply = piece.owner
+        supply = piece.purpose
         assert isinstance(supply, Supply)
         if piece is supply.past:
             self._forget_past(supply)
@@ -479,7 +479,7 @@ class Streams(Mechanism):
         Receivers of more than one part are told as this broker was, by a redirect, but to this broker itself: that
         only cuts.
         """
-        supply = piece.owner
+        supply = piece.purpose
         assert isinstance(supply, Supply)
         if piece is supply.past or (piece.feed is None and piece.trial is None):
             return None  # nobody feeds it: its receivers ask for the parts themselves

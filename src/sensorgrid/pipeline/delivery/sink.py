@@ -43,7 +43,7 @@ from pyspark.sql.datasource import (
 from pyspark.sql.types import StructType
 
 from sensorgrid.model.errors import SensorGridError
-from sensorgrid.pipeline.delivery.gateway import Entrance, Parcel, gateways_at
+from sensorgrid.pipeline.delivery.gateway import BlockLike, Entrance, gateways_at
 from sensorgrid.pipeline.delivery.publish import Delivery
 from sensorgrid.pipeline.lake.tiles import Identity
 
@@ -92,7 +92,7 @@ def _seconds(given: Mapping[str, str], name: str, usual: float) -> float:
 
 @dataclass(frozen=True, slots=True)
 class GridRow:
-    """A row; a `Parcel`."""
+    """A row; a `BlockLike`."""
 
     identity: Identity
     values: npt.NDArray[np.float32]
@@ -190,7 +190,7 @@ def _together(batches: Iterable[pa.RecordBatch]) -> Iterator[list[GridRow]]:
         yield found
 
 
-def _insist(grids: Sequence[Parcel], settings: SinkOptions) -> list[tuple[Identity, str]]:
+def _insist(grids: Sequence[BlockLike], settings: SinkOptions) -> list[tuple[Identity, str]]:
     """Try until everything is acknowledged or refused."""
     gateways, end = gateways_at(settings.entrance), time.monotonic() + settings.timeout_s
     refused: list[tuple[Identity, str]] = []
