@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from sensorgrid.index.cell import Cell
-from sensorgrid.index.decompose import decompose_box, points_in, restrict
+from sensorgrid.index.decompose import decompose_box, points_in, restrict, whole_cells
 from sensorgrid.index.gbd_tree import PagedTree
 from sensorgrid.links import wire
 from sensorgrid.links.link import ANSWER_S
@@ -199,11 +199,8 @@ def _missing(
     number: int, box: Box, limits: Limits, grid: Grid, roster: Roster, status: wire.Status
 ) -> dict[int, int]:
     """Values per period of one attribute that a broker would have to take, by owner of their region."""
-    full = (1 << grid.resolution_bits[0], 1 << grid.resolution_bits[1], 1 << grid.resolution_bits[2])
-    whole = decompose_box(Box(0, grid.shape[0], 0, grid.shape[1]), full, grid, 0)
     tree = PagedTree(grid)
-    for cell in {stream.cell for stream in status.streams if stream.attribute == number}:
-        tree.insert(restrict(whole, [Cell(cell)]), 0)
+    tree.insert(whole_cells([Cell(s.cell) for s in status.streams if s.attribute == number], grid), 0)
     query = decompose_box(box, limits, grid, 0)
     found: dict[int, int] = {}
     for region in roster.regions:
