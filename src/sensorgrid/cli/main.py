@@ -173,7 +173,7 @@ def explain_command(
             facts["live"] = explain.beside_others(query, seen)
     if write(target, result_of("explain", **facts)):
         if grid_file is None and seen is None:
-            note = "on a grid as the options say, not on one that runs: --grid FILE or --url URL takes yours"
+            note = "a grid as the options say: --grid FILE or --url URL takes yours"
             console.print(note, style="yellow", highlight=False)
         explain.show(console, query, grid, facts)
 
