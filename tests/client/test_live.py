@@ -167,8 +167,8 @@ def test_the_command_tells_it(tmp_path: Path) -> None:
             await until(lambda: client.status == "admitted", "admission")
             url = net.network.addresses[PeerId(1)].url
 
-            told = await asyncio.to_thread(CliRunner().invoke, app, ["explain", "--url", url, "--json", "-"])
-            shown = await asyncio.to_thread(CliRunner().invoke, app, ["explain", "--url", url])
+            told = await asyncio.to_thread(CliRunner().invoke, app, ["explain", "--connect", url, "--json", "-"])
+            shown = await asyncio.to_thread(CliRunner().invoke, app, ["explain", "--connect", url])
 
             live = json.loads(told.stdout)["live"]
             assert live["overlapping"][0]["shared_per_tick"] == live["points_per_tick"] / 2

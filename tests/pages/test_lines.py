@@ -175,11 +175,11 @@ def test_the_command_alone_tells_of_itself(line: Typed, shop: Workshop) -> None:
 @pytest.mark.parametrize("line", told(lines_of("explain")))
 def test_explain_says_what_a_query_costs(line: Typed, shop: Workshop, tmp_path: Path) -> None:
     with contextlib.ExitStack() as nets:
-        if "--url" in line.text:
+        if "--connect" in line.text:
             shop.url = nets.enter_context(NetThread(tmp_path, grid=GRID)).url()
         said = shop.run(line)
     assert "points per tick" in said
-    assert ("of the query already" in said) == ("--url" in line.text)
+    assert ("of the query already" in said) == ("--connect" in line.text)
 
 
 @pytest.mark.long

@@ -137,6 +137,7 @@ def explain_command(
     url: Annotated[
         str | None,
         typer.Option(
+            "--connect",
             metavar="URL",
             help="Of a broker that runs, such as ws://localhost:7400: its grid, and what of the query flows already.",
         ),
@@ -145,14 +146,14 @@ def explain_command(
 ) -> None:
     """Say what a query will cost before it runs: points, bytes, cells, slices.
 
-    With --url, also which live queries overlap it, and which share of it the broker has already.
+    With --connect, also which live queries overlap it, and which share of it the broker has already.
 
     Example: sensorgrid explain --bbox -10,35,30,60 --resolution 1/4,1/4,1/2
     """
     target = arguments.read_target(json_file)
     if url is not None and grid_file is not None:
         raise arguments.ArgumentError(
-            f"--grid: found {grid_file} beside --url, expected one of them: a broker tells its grid"
+            f"--grid: found {grid_file} beside --connect, expected one of them: a broker tells its grid"
         )
     seen = None
     if url is not None:
@@ -173,7 +174,7 @@ def explain_command(
             facts["live"] = explain.beside_others(query, seen)
     if write(target, result_of("explain", **facts)):
         if grid_file is None and seen is None:
-            note = "a grid as the options say: --grid FILE or --url URL takes yours"
+            note = "a grid as the options say: --grid FILE or --connect URL takes yours"
             console.print(note, style="yellow", highlight=False)
         explain.show(console, query, grid, facts)
 
