@@ -21,17 +21,22 @@ import numpy.typing as npt
 
 from sensorgrid.benchmarks import BenchmarkError
 from sensorgrid.benchmarks.workloads import Distribution, boxes, limits
-from sensorgrid.index.decompose import decompose_box
+from sensorgrid.index.cell import Cell
+from sensorgrid.index.decompose import decompose_box, whole_cells
 from sensorgrid.index.enclosing import Boxes
 from sensorgrid.index.gbd_tree import PagedTree
 from sensorgrid.model.box import Box
 from sensorgrid.model.grid import ORDER_2D, Grid
+from sensorgrid.model.ids import Instant
+from sensorgrid.overlay.outlets import Outlets, Supply
 
 DISTRIBUTIONS: tuple[Distribution, ...] = ("uniform", "hotspot")
 ROUNDS = 5
 SINGLE_ROUNDS = 3
 HITS_PER_ROUND = 4_000_000
 INSERTS_PER_ROUND = 200_000
+CARRIED, CARRIED_DIGITS = 10_000, 16
+"""cells that a busy broker carries, and their length"""
 SINGLES = 200
 REMOVALS = 50
 DECOMPOSE_DEPTH = 20
@@ -100,6 +105,8 @@ def run(
                 yield _grown_row(case, rounds, rtree, sizes_in_bytes[PEER])
     progress(f"decompose, depth {DECOMPOSE_DEPTH}")
     yield from _cell_rows(seed)
+    progress(f"the carrier of a cell, among {CARRIED:,}")
+    yield from _carrier_rows(seed, min(rounds, SINGLE_ROUNDS))
 
 
 def ratios(rows: Iterable[Row]) -> Iterator[Row]:
@@ -304,6 +311,37 @@ def _cell_rows(seed: int) -> Iterator[Row]:
         "fragments_p50": float(np.percentile(fragments, 50)),
         "fragments_p95": float(np.percentile(fragments, 95)),
     }
+
+
+def _carrier_rows(seed: int, rounds: int) -> Iterator[Row]:
+    """Which carried cell contains this one: by prefixes in a table, as brokers do, and by the tree."""
+    grid, watch = Grid(), _Stopwatch()
+    rng = np.random.default_rng([seed, CARRIED])
+    leaves = rng.choice(1 << CARRIED_DIGITS, CARRIED, replace=False)
+    cells = [Cell(1 << CARRIED_DIGITS | int(leaf)) for leaf in leaves]
+    below = rng.integers(0, 1 << 8, CARRIED)
+    asked = [Cell(cell.code << 8 | int(tail)) for cell, tail in zip(cells[::2], below, strict=False)]
+    asked += [
+        Cell(1 << CARRIED_DIGITS + 8 | int(leaf) << 8)
+        for leaf in rng.integers(0, 1 << CARRIED_DIGITS, CARRIED // 2)
+    ]
+    outlets = Outlets(0, grid, CARRIED_DIGITS)
+    tree = PagedTree(grid)
+    tree.insert(whole_cells(cells, grid), 0)
+    for cell in cells:
+        outlets.add_supply(Supply(0, cell.code, Instant(0)))
+    for cell in asked:
+        found, carried = tree.covering(cell), outlets.supply_for(0, cell.code)
+        if (None if found is None else found.code) != (None if carried is None else carried.cell):
+            raise BenchmarkError(f"cell {cell}: found two carriers, expected the same one from both")
+    for _ in range(rounds + 1):
+        watch.time(MINE, "carrier", _each, tree.covering, [(cell,) for cell in asked])
+        watch.time("prefixes", "carrier", _each, outlets.supply_for, [(0, cell.code) for cell in asked])
+    for impl in (MINE, "prefixes"):
+        yield {
+            "impl": f"{impl}-single", "operation": "carrier", "stored": 0, "cells": CARRIED, "distribution": "uniform",
+            "per_second": len(asked) / watch.median(impl, "carrier"), "bytes_per_query": None,
+        }  # fmt: skip
 
 
 def _row(impl: str, operation: str, case: IndexCase, per_second: float, size: float) -> Row:

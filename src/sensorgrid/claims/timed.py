@@ -59,6 +59,12 @@ def _under_a_millisecond(result: Result) -> Iterator[FoundFigure]:
             yield FoundFigure(row["share_under_1_ms"])
 
 
+def _prefixes(result: Result) -> Iterator[FoundFigure]:
+    found = {row["impl"]: row["per_second"] for row in result["rows"] if row["operation"] == "carrier"}
+    if found:
+        yield FoundFigure(found["prefixes-single"] / found["sensorgrid-single"])
+
+
 INDEX = Command(
     "index",
     "The index",
@@ -92,6 +98,12 @@ INDEX = Command(
             when=When.FULL_BUT_SHOWN,
             because="owners without order take more passes of the sort, and a merge touches what is stored",
             at_worst=2.0,
+        ),
+        Claim(
+            "a broker's table finds the carrier of a cell by prefixes faster than the tree does",
+            lambda r: least(_prefixes(r)),
+            at_least=1.0,
+            unit="×",
         ),
         Claim(
             "the index inserts boxes, one per call, at least as fast as an R-tree",

@@ -174,7 +174,7 @@ def write_backfill(flagged: DataFrame, job: Job, plan: Plan, span: fill.Span, ou
 
 
 def _span(
-    grid: Grid, seen: planning.Survey | None, first: datetime | None, until: datetime | None
+    grid: Grid, seen: planning.DataSurvey | None, first: datetime | None, until: datetime | None
 ) -> fill.Span:
     tick_us = round(grid.tick * 1e6)
     low = grid.tick_from(first) if first is not None else seen.first_us // tick_us if seen else 0

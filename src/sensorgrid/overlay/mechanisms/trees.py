@@ -41,10 +41,10 @@ Key = tuple[int, int]
 class TreeMember:
     """One broker in a tree."""
 
-    __slots__ = ("expected", "heard", "parent", "provider")
+    __slots__ = ("expected", "heard", "parent", "takes_from")
 
     def __init__(self, parent: PeerId, heard: Instant) -> None:
-        self.provider: PeerId | None = None
+        self.takes_from: PeerId | None = None
         """as it said; None: nothing yet"""
         self.parent = parent
         """as it was told"""
@@ -209,10 +209,10 @@ class Trees(Mechanism):
         member = tree.members.get(peer)
         if member is None:
             member = self._add(tree, peer, provider)
-        elif member.provider == provider:
+        elif member.takes_from == provider:
             member.heard = self.kernel.now
             return
-        member.provider, member.heard = provider, self.kernel.now
+        member.takes_from, member.heard = provider, self.kernel.now
         if member.expected is None:
             member.parent = provider
         elif provider == member.parent:
@@ -328,10 +328,10 @@ class Trees(Mechanism):
                 continue
             del self._pending[attribute, cell, peer]
             self._declined.note((attribute, cell, peer), member.parent, now)
-            if member.provider is None:
+            if member.takes_from is None:
                 self._forget((attribute, cell), tree, peer)
             else:
-                member.parent, member.expected = member.provider, None
+                member.parent, member.expected = member.takes_from, None
 
     def _forget_declined(self) -> None:
         """What is no longer held against a provider; the receiver may go there after all."""
@@ -356,7 +356,7 @@ class Trees(Mechanism):
         for peer in nodes:
             member = tree.members.get(peer)
             x = way.at.get(peer)
-            busy = member is None or (member.expected is not None and member.provider is not None)
+            busy = member is None or (member.expected is not None and member.takes_from is not None)
             if busy or x is None or parent[x] < 0:
                 continue
             barred = self._barred(key, peer, way)
