@@ -187,13 +187,30 @@ def _span(
 # run
 
 
+class TimedRows(Protocol):
+    """Rows and a time of their own, instead of the sources and the wall clock."""
+
+    start_us: int
+    """the time at which it begins"""
+
+    def open(
+        self, session: SparkSession, settings: PipelineSettings, grid: Grid
+    ) -> tuple[DataFrame, DataFrame]:
+        """Streams of flagged measurements, and of times in microseconds."""
+        ...
+
+    def turn(self, newest: datetime | None) -> bool:
+        """Called a few times a second with the newest tick published; True when all is done."""
+        ...
+
+
 def run(
     session: SparkSession,
     settings: PipelineSettings,
     stop: threading.Event,
     *,
     seconds: float | None = None,
-    feed: "TimedRows | None" = None,
+    feed: TimedRows | None = None,
     listen: Listener = _quiet,
     say: Say = _quiet,
     plan: Plan | None = None,
@@ -223,7 +240,7 @@ def _run(
     settings: PipelineSettings,
     stop: threading.Event,
     seconds: float | None,
-    feed: "TimedRows | None",
+    feed: TimedRows | None,
     listen: Listener,
     say: Say,
     plan: Plan | None,
@@ -289,7 +306,7 @@ def _watch(
     settings: PipelineSettings,
     stop: threading.Event,
     seconds: float | None,
-    feed: "TimedRows | None",
+    feed: TimedRows | None,
     listen: Listener,
     say: Say,
     outcome: JobOutcome,
@@ -451,23 +468,6 @@ class _Ears:
 
 
 # replay
-
-
-class TimedRows(Protocol):
-    """Rows and a time of their own, instead of the sources and the wall clock."""
-
-    start_us: int
-    """the time at which it begins"""
-
-    def open(
-        self, session: SparkSession, settings: PipelineSettings, grid: Grid
-    ) -> tuple[DataFrame, DataFrame]:
-        """Streams of flagged measurements, and of times in microseconds."""
-        ...
-
-    def turn(self, newest: datetime | None) -> bool:
-        """Called a few times a second with the newest tick published; True when all is done."""
-        ...
 
 
 def replay(
