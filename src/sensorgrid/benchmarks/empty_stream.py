@@ -42,38 +42,32 @@ def main(counted: int, limit_s: float) -> dict[str, Any]:
         "sources": [{"kind": "files", "path": str(place / "in"), "mapping": "measurements"}],
     }  # fmt: skip
     session = start_session("local[2]", name="empty", log=place / "spark.log")
-    stop, times, used = threading.Event(), {}, {}
+    stop = threading.Event()
+    queries: list[Any] = []
+    used: list[float] = []
 
-    def watch() -> None:
-        while not stop.wait(0.1):
-            for query in session.streams.active:
-                for done in query.recentProgress:
-                    spent = done["durationMs"]
-                    if "addBatch" in spent and done["batchId"] not in times:
-                        times[done["batchId"]] = spent["triggerExecution"] / 1000
-                        used[len(times)] = _cpu_s()
-            if len(times) >= WARM_UP + counted:
-                stop.set()
+    def heard(_: object) -> None:
+        # Spark's own times are read at the end: looking them up costs as much as a micro-batch.
+        queries[:] = queries or session.streams.active
+        used.append(_cpu_s() if len(used) in (WARM_UP, WARM_UP + counted) else 0.0)
+        if len(used) > WARM_UP + counted:
+            stop.set()
 
-    watcher = threading.Thread(target=watch, daemon=True)
-    watcher.start()
     try:
-        jobs.run(session, settings_of(content, "bench", place), stop, seconds=limit_s)
+        jobs.run(session, settings_of(content, "bench", place), stop, seconds=limit_s, listen=heard)
+        spent = [done["durationMs"] for query in queries for done in query.recentProgress]
     finally:
-        stop.set()
-        watcher.join()
         session.stop()
         shutil.rmtree(place, ignore_errors=True)
-    late = [times[number] for number in sorted(times)][WARM_UP:]
-    if len(late) < 2:
+    late = [one["triggerExecution"] / 1000 for one in spent if "addBatch" in one][WARM_UP:][:counted]
+    if len(late) < counted or not stop.is_set():
         raise SystemExit(
-            f"empty stream: found {len(times)} micro-batches in {limit_s:g} s, expected {counted}"
+            f"empty stream: found {len(used)} micro-batches in {limit_s:g} s, expected {counted}"
         )
-    cpu_s = (used[WARM_UP + len(late)] - used[WARM_UP]) / len(late)
     return {
         "micro_batches": len(late),
         "seconds_p50": round(median(late), 4),
-        "cpu_seconds": round(cpu_s, 4),
+        "cpu_seconds": round((used[WARM_UP + counted] - used[WARM_UP]) / counted, 4),
     }
 
 
