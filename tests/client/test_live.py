@@ -167,7 +167,9 @@ def test_the_command_tells_it(tmp_path: Path) -> None:
             await until(lambda: client.status == "admitted", "admission")
             url = net.network.addresses[PeerId(1)].url
 
-            told = await asyncio.to_thread(CliRunner().invoke, app, ["explain", "--connect", url, "--json", "-"])
+            told = await asyncio.to_thread(
+                CliRunner().invoke, app, ["explain", "--connect", url, "--json", "-"]
+            )
             shown = await asyncio.to_thread(CliRunner().invoke, app, ["explain", "--connect", url])
 
             live = json.loads(told.stdout)["live"]
