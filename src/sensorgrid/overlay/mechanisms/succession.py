@@ -46,6 +46,8 @@ LEASE = SUSPECT + WINDOW + 2
 """beats within which a broker that dies is removed"""
 OFTEN, RARELY = 5, 30
 """beats between two looks at the store: of the two first that are alive, of others"""
+HEIR = 2
+"""beats that an heir waits for a region of which it has nothing, or parts"""
 DOUBLINGS_MAX = 4
 
 
@@ -88,6 +90,8 @@ class Succession(Mechanism):
         """when the pipeline was last heard"""
         self._last: Instant = 0.0
         """the last beat"""
+        self._waits: dict[Key, int] = {}
+        """beats since this broker became the heir of a region"""
         self._opened: dict[PeerId, Instant] = {}
         """when connections were opened"""
         self._due: Instant | None = None
@@ -157,15 +161,14 @@ class Succession(Mechanism):
             return
         self._due = None
         if roster is not None:
-            for peer in self.watched(roster):
-                self.missed[peer] = 0 if self._heard(peer) else self.missed.get(peer, 0) + 1
-            for peer in [p for p in self.missed if p not in roster.by_id]:
-                del self.missed[peer]
-            for peer in self.watched(roster):
+            watched = self.watched(roster)
+            self.missed = {p: 0 if self._heard(p) else self.missed.get(p, 0) + 1 for p in watched}
+            for peer in watched:
                 if peer in kernel.links.up or kernel.me < peer or self.missed[peer] > 1:
                     kernel.send(peer, Alive(True))
             for peer in self.accused:
                 self.accused[peer] += 1
+            self._waits = {key: beats + 1 for key, beats in self._waits.items()}
         self._last = kernel.now
         self._pause = max(self._pause - 1, 0)
         self._look -= 1
@@ -275,14 +278,19 @@ class Succession(Mechanism):
         return fed or any(self._recently(p) for p in roster.by_id if p != self.kernel.me)
 
     def _ready(self, roster: Roster) -> list[Key]:
-        """Regions that this broker inherits and has as a relay."""
-        supplies = self.boards.outlets.supplies
-        return [
-            (r.attribute, r.cell)
-            for r in roster.by_heir.get(self.kernel.me, ())
-            for supply in [supplies.get(r.attribute, {}).get(r.cell)]
-            if supply is not None and supply.path is not None
-        ]
+        """Regions that this broker inherits and has as a relay, or waits for in vain: those it reads from the lake."""
+        supplies, found = self.boards.outlets.supplies, []
+        waits: dict[Key, int] = {}
+        for region in roster.by_heir.get(self.kernel.me, ()):
+            key = (region.attribute, region.cell)
+            waits[key] = self._waits.get(key, 0)
+            supply = supplies.get(region.attribute, {}).get(region.cell)
+            # With parts of it only, for receivers of its own, it cannot take the whole before it owns it.
+            patience = HEIR if supply is None else LEASE
+            if (supply is not None and supply.path is not None) or waits[key] >= patience:
+                found.append(key)
+        self._waits = waits
+        return found
 
     def _ask(self, question: Propose | Inquire) -> None:
         if not self._asked:
