@@ -174,7 +174,7 @@ def test_the_version_is_printed() -> None:
 
 
 def test_the_index_benchmark_compares_the_same_hits() -> None:
-    plan = index_benchmark.Plan(sizes=(500,), grown_max=500, rounds_max=1)
+    plan = index_benchmark.IndexSizes(sizes=(500,), grown_max=500, rounds_max=1)
 
     rows = list(index_benchmark.run(plan, progress=lambda text: None))
 

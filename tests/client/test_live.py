@@ -38,7 +38,7 @@ REGIONS = tuple(
 ROSTER = Roster(3, Terms.of(GRID, Settings(budget=1)), tuple(Member(PeerId(n)) for n in range(3)), REGIONS)
 
 
-def status(streams: tuple[wire.Stream, ...] = (), broker: int = 0) -> wire.Status:
+def status(streams: tuple[wire.SupplyStatus, ...] = (), broker: int = 0) -> wire.Status:
     return wire.Status(broker, "", 0.0, 0, (), 0, {}, {}, 0, streams, {})
 
 
@@ -101,7 +101,7 @@ def test_what_a_broker_lacks_is_what_neither_its_regions_nor_its_streams_hold(
     query = Query("air_temperature", bbox=(west, south, west + 80, south + 70))
     box = query.box(GRID)
     mine = points((box.x0, box.x1, box.y0, box.y1), query.limits(GRID))
-    streams = tuple(wire.Stream(0, cell.code, (1, 0), 1, (), 1) for cell in cells)
+    streams = tuple(wire.SupplyStatus(0, cell.code, (1, 0), 1, (), 1) for cell in cells)
 
     live = judge(query, Survey(GRID, ROSTER, status(streams), ()))
 

@@ -19,13 +19,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from sensorgrid.benchmarks import BenchmarkError
 from sensorgrid.benchmarks.workloads import Distribution, boxes, limits
 from sensorgrid.index.cell import Cell
 from sensorgrid.index.decompose import decompose_box, whole_cells
 from sensorgrid.index.enclosing import Boxes
 from sensorgrid.index.gbd_tree import PagedTree
 from sensorgrid.model.box import Box
-from sensorgrid.model.errors import SensorGridError
 from sensorgrid.model.grid import ORDER_2D, Grid
 from sensorgrid.model.ids import Instant
 from sensorgrid.overlay.outlets import Outlets, Supply
@@ -49,7 +49,7 @@ Row = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class IndexSizes:
     """How much to measure."""
 
     sizes: tuple[int, ...]
@@ -60,16 +60,12 @@ class Plan:
     """rounds that count"""
 
 
-FULL = Plan(sizes=(10_000, 100_000, 1_000_000), grown_max=100_000, rounds_max=100)
-QUICK = Plan(sizes=(10_000,), grown_max=10_000, rounds_max=3)
-
-
-class BenchmarkError(SensorGridError, RuntimeError):
-    """A benchmark that cannot be run, or whose two sides disagree."""
+FULL = IndexSizes(sizes=(10_000, 100_000, 1_000_000), grown_max=100_000, rounds_max=100)
+QUICK = IndexSizes(sizes=(10_000,), grown_max=10_000, rounds_max=3)
 
 
 @dataclass(frozen=True, slots=True)
-class Case:
+class IndexCase:
     """One size and distribution, with everything both sides need."""
 
     distribution: Distribution
@@ -85,7 +81,7 @@ class Case:
 
 
 def run(
-    plan: Plan = FULL, seed: int = 1, rounds: int = ROUNDS, progress: Callable[[str], None] = print
+    plan: IndexSizes = FULL, seed: int = 1, rounds: int = ROUNDS, progress: Callable[[str], None] = print
 ) -> Iterator[Row]:
     """All rows of one seed, size by size; `progress` hears what is being measured."""
     rtree = _rtree_module()
@@ -96,7 +92,7 @@ def run(
             rng = np.random.default_rng([seed, size])
             lookups = _lookups(distribution, size)
             stored, asked = (boxes(distribution, number, grid, rng) for number in (size, lookups))
-            case = Case(distribution, grid, stored, asked, np.arange(size))
+            case = IndexCase(distribution, grid, stored, asked, np.arange(size))
             progress(f"{distribution}, {size:,} stored: batch")
             rows = list(_batch_rows(case, rounds, rtree, seed))
             yield from rows
@@ -172,7 +168,7 @@ class _Stopwatch:
         return float(np.median(self._seconds[impl, operation][1:]))
 
 
-def _batch_rows(case: Case, rounds: int, rtree: Any, seed: int) -> Iterator[Row]:
+def _batch_rows(case: IndexCase, rounds: int, rtree: Any, seed: int) -> Iterator[Row]:
     """Many per call. `rtree` has no batch removal: it removes one by one, and only some."""
     watch, count = _Stopwatch(), len(case.stored)
     stored, asked = _corners(case.stored), _corners(case.asked)
@@ -203,7 +199,7 @@ def _batch_rows(case: Case, rounds: int, rtree: Any, seed: int) -> Iterator[Row]
             yield row
 
 
-def _owner_rows(case: Case, rounds: int, rng: np.random.Generator, size: float) -> Iterator[Row]:
+def _owner_rows(case: IndexCase, rounds: int, rng: np.random.Generator, size: float) -> Iterator[Row]:
     """Insertion where it is harder for us: owners in random order, huge owners, a tree that is not empty."""
     half = len(case.stored) // 2
     watch, repeats = _Stopwatch(), max(1, INSERTS_PER_ROUND // len(case.stored))
@@ -222,7 +218,7 @@ def _owner_rows(case: Case, rounds: int, rng: np.random.Generator, size: float) 
         yield _row(f"{MINE}-batch-{name}", "insert", case, rate, size)
 
 
-def _single_rows(case: Case, rounds: int, rtree: Any, sizes: dict[str, float]) -> Iterator[Row]:
+def _single_rows(case: IndexCase, rounds: int, rtree: Any, sizes: dict[str, float]) -> Iterator[Row]:
     """One per call, through the Python interface of each side, on an index that is full already."""
     watch, number = _Stopwatch(), min(SINGLES, len(case.stored) // 10)
     tree, peer = _build(case), rtree.index.Index((case.owners, *_corners(case.stored)))
@@ -252,7 +248,7 @@ def _single_rows(case: Case, rounds: int, rtree: Any, sizes: dict[str, float]) -
             yield _row(f"{impl}-single", operation, case, rate, sizes[impl])
 
 
-def _grown_row(case: Case, rounds: int, rtree: Any, size: float) -> Row:
+def _grown_row(case: IndexCase, rounds: int, rtree: Any, size: float) -> Row:
     """Lookups in an R-tree that was built one by one instead of in bulk."""
     watch, grown = _Stopwatch(), rtree.index.Index()
     _each(grown.insert, list(enumerate(_bounds(case.stored))))
@@ -263,7 +259,7 @@ def _grown_row(case: Case, rounds: int, rtree: Any, size: float) -> Row:
     )
 
 
-def _build(case: Case) -> PagedTree:
+def _build(case: IndexCase) -> PagedTree:
     tree = PagedTree(case.grid)
     tree.insert_boxes(case.stored, case.owners)
     return tree
@@ -348,7 +344,7 @@ def _carrier_rows(seed: int, rounds: int) -> Iterator[Row]:
         }  # fmt: skip
 
 
-def _row(impl: str, operation: str, case: Case, per_second: float, size: float) -> Row:
+def _row(impl: str, operation: str, case: IndexCase, per_second: float, size: float) -> Row:
     return {
         "impl": impl,
         "operation": operation,

@@ -138,7 +138,7 @@ def _unreachable(host: str, port: int) -> str:
 
 
 def _lake(settings: Any) -> Iterator[Finding]:
-    from sensorgrid.pipeline.delivery.waiting import Waiting
+    from sensorgrid.pipeline.delivery.waiting import WaitingFolder
     from sensorgrid.pipeline.lake.folder import Lake
 
     lake, grid, subject = Lake(settings.lake), settings.grid.grid(), "lake"
@@ -162,7 +162,7 @@ def _lake(settings: Any) -> Iterator[Finding]:
         ahead = age_s < -grid.tick
         found = f"{when}, {'ahead of this clock by' if ahead else 'ended'} {abs(age_s):,.0f} s{'' if ahead else ' ago'}"
         yield Finding("warn" if ahead else "ok", "newest tick", found, "the past, by this machine's clock")
-    counts = Waiting(settings.waiting_of(), "stream").counts()
+    counts = WaitingFolder(settings.waiting_of(), "stream").counts()
     if counts.waiting:
         regions = ", ".join(sorted(counts.regions))
         yield Finding(

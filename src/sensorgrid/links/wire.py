@@ -37,7 +37,7 @@ class WireError(SensorGridError, ValueError):
     """The other side does not speak our language."""
 
 
-class Code(StrEnum):
+class NoConnection(StrEnum):
     """Why there is no connection, for programs."""
 
     VERSION = "version"
@@ -65,7 +65,7 @@ class Refusal(StrEnum):
 class RefusedError(SensorGridError, ConnectionError):
     """The other side does not want us; says why, and `code` says it for programs."""
 
-    def __init__(self, reason: str, code: str = Code.REFUSED, roster: "Newer | None" = None) -> None:
+    def __init__(self, reason: str, code: str = NoConnection.REFUSED, roster: "Newer | None" = None) -> None:
         super().__init__(reason)
         self.code = code
         self.roster = roster
@@ -118,8 +118,8 @@ class Sorry(msgspec.Struct, frozen=True, tag="Sorry"):
 
     reason: str
     """for people"""
-    code: str = Code.REFUSED.value
-    """for programs, see `Code`"""
+    code: str = NoConnection.REFUSED.value
+    """for programs, see `NoConnection`"""
     versions: tuple[int, ...] = VERSIONS
     roster: "Newer | None" = None
     """from version 2 on, for a broker that holds an older one: it may be none any more"""
@@ -159,7 +159,7 @@ class Ack(msgspec.Struct, frozen=True, tag="Ack", array_like=True):
     """for programs, see `Refusal`"""
 
 
-class Stream(msgspec.Struct, frozen=True):
+class SupplyStatus(msgspec.Struct, frozen=True):
     """What a broker has of a cell and gives to others."""
 
     attribute: int
@@ -192,7 +192,7 @@ class Status(msgspec.Struct, frozen=True, tag="Status"):
     """of all messages to each broker, values and words, without the frames around them"""
     clients_bytes: int
     """of values sent to clients"""
-    streams: tuple[Stream, ...]
+    streams: tuple[SupplyStatus, ...]
     """what it has and gives"""
     messages: dict[str, int]
     """sent, by kind"""

@@ -212,7 +212,7 @@ class Host:
         except TimeoutError:
             sorry = wire.Sorry(f"found no greeting, expected one within {ANSWER_S:g} s")
         except wire.WireError as error:
-            sorry = wire.Sorry(str(error), wire.Code.VERSION)
+            sorry = wire.Sorry(str(error), wire.NoConnection.VERSION)
         except ConnectionError:
             return
         if sorry is not None:
@@ -227,18 +227,18 @@ class Host:
             return wire.Sorry(
                 f"wire: found versions {_list(hello.versions)}, expected one of {_list(self.versions)};"
                 f" broker {self.me} runs {self._software or 'another release'}",
-                wire.Code.VERSION,
+                wire.NoConnection.VERSION,
             )
         terms = self.roster.terms
         if hello.grid is not None and hello.grid != terms.grid:
             return wire.Sorry(
                 f"grid: found {hello.grid}, expected {terms.grid}: both sides need the same [grid]",
-                wire.Code.GRID,
+                wire.NoConnection.GRID,
             )
         if hello.roster is not None and (difference := self.roster.summary.difference(hello.roster)):
-            return wire.Sorry(difference.text, wire.Code(difference.code.value))
+            return wire.Sorry(difference.text, wire.NoConnection(difference.code.value))
         if self.stopping:
-            return wire.Sorry(f"broker {self.me} stops", wire.Code.STOPPING)
+            return wire.Sorry(f"broker {self.me} stops", wire.NoConnection.STOPPING)
         if hello.role == wire.BROKER:
             if hello.id is None or hello.id == self.me or PeerId(hello.id) not in self.roster.by_id:
                 text = f"broker {hello.id}: expected another one of [network]"
@@ -246,15 +246,15 @@ class Host:
                     return wire.Sorry(text)
                 # It may be new in a newer roster. That is for those to say whom this broker knows.
                 self.driver.feed(Outdated())
-                return wire.Sorry(f"{text} as in roster {self.roster.version}", wire.Code.UNKNOWN)
+                return wire.Sorry(f"{text} as in roster {self.roster.version}", wire.NoConnection.UNKNOWN)
             if self.me < hello.id and PeerId(hello.id) in self.driver.dialling:
                 return wire.Sorry(
-                    "we dialled each other: the smaller number's connection counts", wire.Code.CROSSED
+                    "we dialled each other: the smaller number's connection counts", wire.NoConnection.CROSSED
                 )
         elif hello.role == wire.CLIENT:
             if self.clients >= CLIENTS_MAX:
                 return wire.Sorry(
-                    f"broker {self.me}: found {self.clients} clients, expected fewer", wire.Code.FULL
+                    f"broker {self.me}: found {self.clients} clients, expected fewer", wire.NoConnection.FULL
                 )
         elif hello.role not in (wire.PUBLISHER, wire.OBSERVER):
             return wire.Sorry(f"role: found {hello.role!r}, expected broker, client, publisher or observer")
@@ -383,7 +383,7 @@ class Host:
         """What an operator may want to know."""
         driver, broker = self.driver, self.broker
         streams = [
-            wire.Stream(
+            wire.SupplyStatus(
                 attribute=supply.attribute,
                 cell=supply.cell,
                 path=(self.me,) if supply.owned else None if supply.path is None else tuple(supply.path),

@@ -15,7 +15,7 @@ from sensorgrid.overlay.policies.ours import Ours
 from sensorgrid.overlay.roster import Region
 from sensorgrid.overlay.settings import Settings
 from sensorgrid.simulator import checkers
-from sensorgrid.simulator.schedules import Outcome, Schedule
+from sensorgrid.simulator.schedules import Schedule, ScheduleOutcome
 
 BEAT_S = 0.5
 LOOK_S = 0.5
@@ -232,6 +232,6 @@ class Churn(Schedule):
             self.problems.append(f"roster {roster.version}: found members accused or leaving, expected none")
 
 
-def play(seed: int, watch: bool = False, trace: bool = False) -> Outcome:
+def play(seed: int, watch: bool = False, trace: bool = False) -> ScheduleOutcome:
     """Play one schedule."""
     return Churn(seed, watch, trace).play()

@@ -51,7 +51,7 @@ MEASURE_S = 3.0
 
 
 @dataclass(slots=True)
-class Outcome:
+class ScheduleOutcome:
     """What became of one schedule."""
 
     seed: int
@@ -84,7 +84,7 @@ class Schedule:
         self.watch = watch
         self.relayed = relayed
         """whether brokers relay, and most clients stay with the broker next to them"""
-        self.faults_known = RELAY_FAULTS if relayed else FAULTS
+        self.faults_known: tuple[str, ...] = RELAY_FAULTS if relayed else FAULTS
         self.slow: dict[PeerId, float] = {}
         """brokers whose connections take so many times as long"""
         self.rng = Random(f"relays {seed}" if relayed else f"schedule {seed}")
@@ -120,7 +120,7 @@ class Schedule:
         factor = max(self.slow.get(a, 1.0), self.slow.get(b, 1.0))
         return factor * (0.005 + 0.04 * Random(f"{self.seed} {min(a, b)} {max(a, b)}").random())
 
-    def play(self) -> Outcome:
+    def play(self) -> ScheduleOutcome:
         """From the first broker to the last client."""
         self._build()
         world, rng = self.world, self.rng
@@ -144,7 +144,7 @@ class Schedule:
         self.problems += checkers.leftovers(world)
         self.problems += self.deliveries.wrong[:5]
         statuses = [world.status(c, q) for c, queries in self.clients.items() for q in queries]
-        return Outcome(
+        return ScheduleOutcome(
             self.seed,
             self.problems,
             self.levels,
@@ -227,11 +227,11 @@ class Schedule:
     def _join(self) -> None:
         """A client comes with one or two queries, mostly around the hot region."""
         rng, world = self.rng, self.world
-        entries = list(self.brokers)
-        rng.shuffle(entries)
+        order = list(self.brokers)
+        rng.shuffle(order)
         roams = rng.random() < (0.2 if self.relayed else self.roaming)
         version = 1 if self.mixed and self.chance.random() < 0.5 else VERSION
-        client = world.add_client(self._settings(1), tuple(entries), roams, version)
+        client = world.add_client(self._settings(1), tuple(order), roams, version)
         self.clients[client] = {}
         for number in range(rng.choice((1, 1, 2))):
             ask = self._ask()
@@ -335,9 +335,9 @@ class Schedule:
             self.slow[victim] = 1.0 if victim in self.slow else rng.uniform(2.0, 4.0)
             world.rerouted()
         elif kind == "move" and self.clients:
-            entries = list(self.brokers)
-            rng.shuffle(entries)
-            world.move(rng.choice(sorted(self.clients)), tuple(entries))
+            order = list(self.brokers)
+            rng.shuffle(order)
+            world.move(rng.choice(sorted(self.clients)), tuple(order))
         elif kind == "cancel" and self.clients:
             client = rng.choice(sorted(self.clients))
             for query in list(self.clients[client]):
@@ -452,6 +452,6 @@ def _without_numbers(what: str) -> str:
     return re.sub(r"generation \d+", "", what)
 
 
-def play(seed: int, watch: bool = False, trace: bool = False, relayed: bool = False) -> Outcome:
+def play(seed: int, watch: bool = False, trace: bool = False, relayed: bool = False) -> ScheduleOutcome:
     """Play one schedule. Watching checks every broker's rules after every event, and takes long."""
     return Schedule(seed, watch, trace, relayed).play()

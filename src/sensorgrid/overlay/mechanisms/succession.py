@@ -30,7 +30,7 @@ from sensorgrid.overlay.events import (
     Unused,
     Woke,
 )
-from sensorgrid.overlay.kernel import Kernel
+from sensorgrid.overlay.kernel import BrokerKernel
 from sensorgrid.overlay.mechanism import Mechanism
 from sensorgrid.overlay.messages import Alive
 from sensorgrid.overlay.placement import Draft, Key, ring
@@ -54,7 +54,7 @@ DOUBLINGS_MAX = 4
 class Succession(Mechanism):
     """The mechanism; in a network whose roster is a file it does nothing."""
 
-    def __init__(self, kernel: Kernel, boards: Boards) -> None:
+    def __init__(self, kernel: BrokerKernel, boards: Boards) -> None:
         self.kernel = kernel
         self.boards = boards
         self.listens = {
