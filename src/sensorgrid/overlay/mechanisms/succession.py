@@ -226,6 +226,7 @@ class Succession(Mechanism):
             return
         draft = Draft(roster)
         me = roster.by_id.get(self.kernel.me)
+        self._leaves |= me is not None and me.leaving  # an operator wrote so
         if me is None:
             if self._leaves:
                 self._left = True
