@@ -171,3 +171,42 @@ def test_brokers_join_leave_and_die_and_every_client_gets_every_tick_once(tmp_pa
     with open_network(tmp_path, 3) as net:
         run_in_real_time(lambda: story(net))
         assert listens(net.network.addresses[PeerId(0)].port)
+
+
+def test_of_two_newcomers_with_one_number_the_second_gives_up(tmp_path: Path) -> None:
+    with open_network(tmp_path, 1) as net:
+        net.join(7)
+        command = (*COMMAND, "broker", "--join", net.url(0), "--id", "7")
+
+        done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
+
+        assert done.returncode == 2
+        # The broker that it asks may not have heard of the newcomer yet; the store has.
+        assert "--id: found 7, expected one that is free" in done.stderr or "found another one at" in done.stderr
+
+
+def test_a_broker_that_was_stopped_for_long_comes_back(tmp_path: Path) -> None:
+    async def story(net: OpenProcesses) -> None:
+        async with net:
+            client = await net.client(0)
+            query = await admitted(client, WORLD)
+            await tick(net)
+            os.kill(net.processes[2].pid, signal.SIGSTOP)
+            try:
+                while 2 in net.roster.by_id:
+                    await tick(net)
+            finally:
+                os.kill(net.processes[2].pid, signal.SIGCONT)
+            while 2 not in {region.owner for region in net.roster.regions}:
+                await tick(net)
+            last = net.tick - 1
+            while net.lacking:
+                await tick(net)
+            await until(lambda: client.has(WORLD, last, query=query), "the last tick")
+            assert all(
+                client.has(WORLD, t, query=query) and client.is_true(t, query=query) for t in range(last + 1)
+            )
+            assert client.doubled == 0
+
+    with open_network(tmp_path, 3) as net:
+        run_in_real_time(lambda: story(net))

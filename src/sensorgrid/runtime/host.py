@@ -117,6 +117,8 @@ class Host:
         self._hello = wire.Hello(versions, wire.BROKER, me, network.roster.terms.grid, offered, software)
         self.store = RosterStore(network.lake) if network.settings.beat_s is not None else None
         """of an open network"""
+        self._url = ""
+        """where others dial it, as it told them"""
         self.left = asyncio.Event()
         """this broker has left the network, as it wished"""
         self.published = 0
@@ -167,6 +169,9 @@ class Host:
         myself = network.roster.by_id[self.me]
         if self.store is not None:
             network = self.network = replace(network, roster=await self._stored(self.store, network.roster))
+            self._url = myself.url
+            if fault := self._other_of_my_name(network.roster):
+                raise RosterError(fault)
         tls = network.options.tls
         self.driver = Driver(
             self.broker,
@@ -498,6 +503,8 @@ class Host:
     def _effect(self, effect: Effect) -> None:
         if isinstance(effect, Adopted):
             roster = effect.roster
+            if (fault := self._other_of_my_name(roster)) and not self.driver.failed.done():
+                self.driver.failed.set_exception(RosterError(fault))
             mine = len(roster.by_owner.get(self.me, ()))
             self.log("roster", version=roster.version, brokers=len(roster.members), regions=mine)
             for publisher in [p for p in self._publishers if p.version >= 2]:
@@ -512,6 +519,13 @@ class Host:
             if not self._recalls:
                 self.driver.loop.call_soon(lambda: self._spawn(self._recall()))
             self._recalls.append(effect)
+
+    def _other_of_my_name(self, roster: Roster) -> str:
+        """Of two brokers with one number, the one that comes second gives up: why, or nothing."""
+        found = roster.by_id.get(self.me)
+        if self.store is None or found is None or found.url == self._url:
+            return ""
+        return f"broker {self.me}: found another one at {found.url}, expected it at {self._url}; take another --id"
 
     async def _settle(self, proposed: Roster | None) -> None:
         """Have the store decide, and tell the broker what it holds."""
