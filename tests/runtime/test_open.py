@@ -182,7 +182,9 @@ def test_of_two_newcomers_with_one_number_the_second_gives_up(tmp_path: Path) ->
 
         assert done.returncode == 2
         # The broker that it asks may not have heard of the newcomer yet; the store has.
-        assert "--id: found 7, expected one that is free" in done.stderr or "found another one at" in done.stderr
+        assert (
+            "--id: found 7, expected one that is free" in done.stderr or "found another one at" in done.stderr
+        )
 
 
 def test_a_broker_that_was_stopped_for_long_comes_back(tmp_path: Path) -> None:
