@@ -35,7 +35,7 @@ from sensorgrid.overlay.roster import Member, Region, Roster, Terms
 from sensorgrid.overlay.settings import Settings
 
 NOWHERE = ("0.0.0.0", "::", "[::]")
-"""what one can listen on, and nobody can dial"""
+"""addresses to listen on that cannot be dialled"""
 CELLS_MAX = 128
 """of a query: each is a message per tick; finer cells would save brokers some padding between them"""
 BACKOFF_MAX_S = 5.0
@@ -247,7 +247,7 @@ def _listens(broker: BrokerSettings, subject: str) -> tuple[str, int]:
 def _regions(
     grid: Grid, brokers: tuple[BrokerSettings, ...], version: int, subject: str
 ) -> tuple[Region, ...]:
-    """Every region of every attribute with its owner; what nobody claims is shared out in order.
+    """Every region of every attribute with its owner; regions that no broker claims are shared out in order.
 
     The file does not say who owned a region before. So all epochs rise with its version.
     """

@@ -1,6 +1,6 @@
 """What streams do for other mechanisms when asked.
 
-It is the one way for these to change what receivers have, what is promised, what waits, or who feeds something.
+Other mechanisms change what receivers have, what is promised, what waits and who feeds a supply only through this.
 """
 
 from collections.abc import Iterable

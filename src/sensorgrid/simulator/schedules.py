@@ -40,7 +40,7 @@ FAULTS = (
 )  # fmt: skip
 ALIVE_S, PATIENCE_S = 2.0, 1.2
 FOUND_S = HEALED_S + SILENCES * ALIVE_S + PATIENCE_S
-"""by then every broken connection was found by its silence, and who asked before that has his answer"""
+"""by then every broken connection has been found by its silence, and every earlier question has been answered"""
 EVENTS_MAX = 400_000
 RELAY_FAULTS = (*FAULTS, "slow", "move")
 ROSTER_FAULTS = ("hand-over", "hand-over", "roster")

@@ -63,7 +63,7 @@ class View:
     budget: int
     """points per period that this broker can send"""
     room: int
-    """points per period that are free here, or will be when those have left who were redirected"""
+    """points per period that are free here, or will be when redirected receivers have left"""
     whole: Sums
     """clients' entries at exactly a cell"""
     parts: Sums

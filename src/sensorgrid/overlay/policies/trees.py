@@ -69,7 +69,7 @@ def hang(
     x
         The node.
     added_s
-        How much later than by the shortest way anybody may get the data.
+        How much later than by the shortest way a receiver may get the data.
     hysteresis
         Share of the present cost that must be saved.
     barred
