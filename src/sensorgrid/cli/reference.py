@@ -22,7 +22,7 @@ errors = Console(stderr=True)
 
 _HEAD = """# Reference
 
-For whoever writes a mapping or a configuration: every key, attribute and unit. Made from the code by
+For authors of mappings and configurations: every key, attribute and unit. Made from the code by
 `sensorgrid reference --page docs/reference.md`; [pipeline.md](pipeline.md) explains what the keys are good for.
 """
 _PLAIN = (

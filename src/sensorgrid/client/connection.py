@@ -172,7 +172,7 @@ class AsyncClient:
 
     @property
     def roster(self) -> Roster:
-        """Who is there and who owns what, as brokers told it last."""
+        """The brokers and who owns what, by the newest roster that a broker told."""
         assert self.session.roster is not None
         return self.session.roster
 

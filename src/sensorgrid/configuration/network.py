@@ -65,7 +65,7 @@ class TlsSettings(Strict):
     key_file: str
     """and its key"""
     ca_file: str | None = None
-    """of those who are dialled; the system's if left out"""
+    """certificate authority of brokers that are dialled; the system's if left out"""
 
 
 class NetworkSettings(Strict):
@@ -88,9 +88,9 @@ class NetworkSettings(Strict):
     compress: Literal["none", "lz4"] = "none"
     """values on connections whose other side offers it too"""
     waiting_bytes: Annotated[int, Field(ge=1 << 16)] = 16 << 20
-    """that may wait for a receiver which reads slowly; then it is disconnected and may resume"""
+    """bytes that may wait for a slow receiver; beyond that it is disconnected and may resume"""
     ring_ticks: Annotated[int, Field(ge=2)] = 64
-    """recent ticks that a broker keeps for those who resume"""
+    """recent ticks that a broker keeps for receivers that resume"""
     alive: Duration = 5.0
     """how often a silent connection says that it works; three times this without a word breaks it"""
     tls: TlsSettings | None = None

@@ -100,7 +100,7 @@ class Peer:
             self.on_closed(reason)
 
     def serve(self, on_message: Callable[[bytes], None], on_closed: Callable[[str], None]) -> None:
-        """From now on, pass messages to this actor, beginning with those that have already come."""
+        """From now on, call these with what arrives, beginning with messages that have already come."""
         self.on_message, self.on_closed = on_message, on_closed
         backlog, self._backlog = self._backlog, []
         for message in backlog:

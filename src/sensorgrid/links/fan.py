@@ -104,7 +104,7 @@ class Fan:
         self.others: list[tuple[Cut, tuple[PeerId, ...]]] = []
         """those without, who get the same frame through their links"""
         self.odd: list[tuple[ReceiverGroup, tuple[PeerId, ...]]] = []
-        """those who were left out"""
+        """receivers that were left out"""
         cuts: list[Cut] = []
         slots: list[int] = []
         starts = [0]

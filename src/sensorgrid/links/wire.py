@@ -75,7 +75,7 @@ class RefusedError(SensorGridError, ConnectionError):
 
 
 class Hello(msgspec.Struct, frozen=True, tag="Hello"):
-    """Who dials introduces itself."""
+    """The side that dials introduces itself."""
 
     versions: tuple[int, ...]
     """that it speaks"""

@@ -128,7 +128,8 @@ class Admission:
         return chosen if freed >= missing else []
 
     def elsewhere(self, request: WaitingRequest) -> tuple[PeerId, ...]:
-        """Brokers that carry the cell: first those that take it from here, most room first, then those on its path.
+        """Brokers that carry the cell: those known to take it, most room first, then those on the path by which it
+        comes.
 
         Without the second kind a full relay in front of an owner with room would shut its receivers out.
         """

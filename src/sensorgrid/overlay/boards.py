@@ -101,7 +101,7 @@ class Asked:
 
 
 class Distances:
-    """How far brokers are from each other. Written by the neighbourhood; empty where nobody measures."""
+    """How far brokers are from each other. Written by the neighbourhood; empty where distances are not measured."""
 
     def __init__(self, me: PeerId) -> None:
         self._me = me
@@ -229,4 +229,4 @@ class Requests(dict[tuple[PeerId, int, int], WaitingRequest]):
 Lookup: TypeAlias = tuple[list[Piece], bool]
 """pieces to be located, and whether only the owner will do"""
 Provided: TypeAlias = tuple[int, int, PeerId | None]
-"""(attribute, cell, provider); None: nobody within reach"""
+"""(attribute, cell, provider); None: no provider within reach"""

@@ -56,7 +56,7 @@ class Departures(Generic[Reason]):
         return going
 
     def peer_down(self, peer: PeerId) -> None:
-        """Nobody can go there now."""
+        """No receiver can go there now."""
         ended = [group for group in self._groups if group.to == peer]
         if ended:
             self._groups = deque(group for group in self._groups if group.to != peer)
@@ -68,7 +68,7 @@ class Departures(Generic[Reason]):
         return self._groups[0].due if self._groups else None
 
     def woke(self) -> None:
-        """Who is still here stays."""
+        """Receivers that are still here stay."""
         while self._groups and self._groups[0].due <= self.kernel.now:
             group = self._groups.popleft()
             stayed = self._stay(group)

@@ -69,7 +69,7 @@ class SendPlan:
         """for the driver that carries it out"""
 
     def sends(self, tick: int, slab: Slab) -> Iterator[tuple[PeerId, Feed]]:
-        """Who is sent what."""
+        """Each receiver with its message."""
         for group in self.groups:
             feed = group.feed(tick, slab)
             for peer in group.peers:

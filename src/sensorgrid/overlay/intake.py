@@ -99,7 +99,7 @@ class Piece:
         self.revisions: dict[int, int] = {}
         """of recent ticks that were revised"""
         self.tried: tuple[PeerId, ...] = ()
-        """providers asked in vain since it was last fed"""
+        """providers that were asked without success since it was last fed"""
         self.hints: tuple[PeerId, ...] = ()
         """providers worth asking"""
         self.why: Reason | None = None
@@ -235,7 +235,7 @@ class Intake:
             heappush(self._due, (due, self._serial, piece))
 
     def uses(self, peer: PeerId) -> bool:
-        """Whether anything comes, or shall come, from a peer."""
+        """Whether anything comes, or is awaited, from a peer."""
         return bool(self.feeds.get(peer))
 
     def succeeded(self, roster: Roster) -> None:

@@ -57,7 +57,7 @@ class Service:
     # -- requests and providers
 
     def wait_no_longer(self) -> None:
-        """No room will be made for those who wait: their time is up."""
+        """No room will be made for waiting requests: their time is up."""
         for request in self._requests.values():
             request.due = self._kernel.now
 

@@ -163,7 +163,7 @@ class Host:
         self.driver.on_unreachable = self._unreachable
         self.driver.tap = self.tap
         server = None if tls is None else server_tls(tls.cert_file, tls.key_file)
-        # Compiled now, while nobody waits: the first wish would otherwise hold up everybody's greeting.
+        # Compiled now, before anyone waits: otherwise the first request would hold up all greetings.
         prepare(network.grid)
         self.listener = await listen(address.host, address.port, self._enter, tls=server)
         ways = {"policy": network.options.policy, "relays": network.options.relays}
@@ -492,14 +492,14 @@ class Host:
 
 
 def server_tls(cert_file: str, key_file: str) -> ssl.SSLContext:
-    """For those who dial us."""
+    """TLS for peers that dial us."""
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     context.load_cert_chain(cert_file, key_file)
     return context
 
 
 def client_tls(ca_file: str | None) -> ssl.SSLContext:
-    """For those whom we dial."""
+    """TLS for peers that we dial."""
     return ssl.create_default_context(cafile=ca_file)
 
 

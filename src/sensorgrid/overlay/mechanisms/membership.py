@@ -34,7 +34,7 @@ class Membership(Mechanism):
         self.handlers = {Holds: self.holds, Told: self.told}
 
     def learned(self, event: Learned) -> None:
-        """Somebody outside tells."""
+        """A roster comes from outside."""
         self._adopt(event.roster)
 
     def told(self, peer: PeerId, message: Told) -> None:
@@ -96,7 +96,7 @@ class Membership(Mechanism):
             self._say(event.peer)
 
     def outdated(self, event: Outdated) -> None:
-        """Whoever is ahead shall tell."""
+        """Ask the peers: one that holds a newer roster tells it."""
         for peer in self.kernel.links.up:
             if is_broker(peer):
                 self._say(peer)

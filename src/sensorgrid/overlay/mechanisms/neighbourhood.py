@@ -265,8 +265,8 @@ class Neighbourhood(Mechanism):
         return False
 
     def peer_down(self, event: PeerDown) -> None:
-        """The connection is gone, and with it any pending answer. A lone closed connection is no evidence, nor is one
-        on which no question was open."""
+        """Ask once more if a question was open, since the other side may have closed an idle connection; then give
+        up."""
         peer = event.peer
         asked = self._asked.get(peer)
         if asked is None:

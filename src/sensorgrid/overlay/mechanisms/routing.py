@@ -51,7 +51,7 @@ class Routing(Mechanism):
         self.placement = placement
         """who says which broker feeds a newcomer; None: this one does"""
         self.forwards = forwards
-        """whether those who carry a cell feed it, while they have room"""
+        """whether brokers that carry a cell are named as its providers, while they have room"""
         self.asks_owners = asks_owners
         """whether the owner alone says who feeds a stream; otherwise the first broker on the way that has it does"""
         self._middles: dict[int, tuple[float, float]] = {}
@@ -167,7 +167,7 @@ class Routing(Mechanism):
         return self.kernel.me if placement is None else placement.place(asker, attribute, cell)
 
     def _providers(self, attribute: int, cell: int, owned: bool) -> list[tuple[int, PeerId | None]]:
-        """Who feeds the parts of a cell that is here: brokers that carry them, while they have room.
+        """The providers of the parts of a cell that is here: brokers that carry them, while they have room.
 
         A replica keeps what it has room for. A cell for which no carrier has room stays with the owner, which will
         make room; a replica passes such a cell on towards the owner (None).

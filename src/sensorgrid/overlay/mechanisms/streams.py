@@ -428,7 +428,7 @@ class Streams(Mechanism):
         self.lookups.put((pieces, owner))
 
     def moved(self, piece: Piece) -> None:
-        """A supply has another path: tell its receivers, and start those who waited for it."""
+        """A supply has another path: tell its receivers, and start feeding those that waited for it."""
         supply = piece.purpose
         assert isinstance(supply, Supply)
         if piece is supply.past:
@@ -483,7 +483,7 @@ class Streams(Mechanism):
         supply = piece.purpose
         assert isinstance(supply, Supply)
         if piece is supply.past or (piece.feed is None and piece.trial is None):
-            return None  # nobody feeds it: its receivers ask for the parts themselves
+            return None  # it has no provider: its receivers ask for the parts themselves
         if max(parts).bit_length() - 1 > self.kernel.digits:
             return None  # a part smaller than a point
         outlets = self.outlets

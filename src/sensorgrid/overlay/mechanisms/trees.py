@@ -54,7 +54,7 @@ class TreeMember:
 
 
 class Tree:
-    """Who takes a cell, and from whom."""
+    """Which brokers take a cell, and from which provider each."""
 
     __slots__ = ("changed", "fresh", "members", "moved", "optimised")
 
@@ -497,5 +497,5 @@ class Trees(Mechanism):
                 self._forget(key, tree, peer)
 
     def leftovers(self) -> dict[str, object]:
-        """Who takes what of this owner's, and what other owners were told."""
+        """Which broker takes which cell of this owner, and what other owners were told."""
         return {"trees": {**self.trees, **self.told}}
