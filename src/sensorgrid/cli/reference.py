@@ -116,7 +116,7 @@ def _defaults(kind: Any) -> dict[str, Any]:
 
 
 def _shown(value: Any) -> str:
-    """A value as TOML writes it; empty where a key may be left out for nothing in particular."""
+    """A value as TOML writes it; empty where leaving out a key has no special meaning."""
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, str) and value:

@@ -195,7 +195,7 @@ class Status(msgspec.Struct, frozen=True, tag="Status"):
     clients_bytes: int
     """of values sent to clients"""
     streams: tuple[SupplyStatus, ...]
-    """what it has and gives"""
+    """its supplies that have receivers"""
     messages: dict[str, int]
     """sent, by kind"""
 

@@ -27,7 +27,7 @@ class Room:
     """What it takes to let a request in."""
 
     yields: tuple[Entry, ...] = ()
-    """who has to go"""
+    """entries that have to leave"""
     to: tuple[PeerId, ...] = ()
     """where they are sent"""
 
@@ -38,7 +38,7 @@ def too_old(supply: Supply, start: int) -> bool:
 
 
 class Admission:
-    """The questions, asked of one broker."""
+    """The decisions of one broker."""
 
     def __init__(self, kernel: BrokerKernel, outlets: OutletsFace, hearsay: HearsayFace) -> None:
         self.kernel = kernel

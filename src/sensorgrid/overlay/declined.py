@@ -55,7 +55,7 @@ class Declined(Generic[Subject]):
         return self._brokers.get(subject, _NOBODY)
 
     def next_wakeup(self) -> Instant | None:
-        """When the oldest is forgiven."""
+        """When the oldest expires."""
         return next(iter(self._until.values()), None)
 
     def __contains__(self, key: tuple[Subject, PeerId]) -> bool:

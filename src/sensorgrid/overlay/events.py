@@ -146,7 +146,7 @@ class Moved:
 
 @dataclass(frozen=True, slots=True)
 class Cancelled:
-    """A user has enough."""
+    """A user cancels a query."""
 
     query: QueryId
 

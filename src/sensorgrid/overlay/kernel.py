@@ -33,7 +33,7 @@ class Inbox(deque[Item]):
         self.append(item)
 
     def take(self) -> Item:
-        """The oldest; the reader's."""
+        """Take out the oldest; for the reader."""
         return self.popleft()
 
 
@@ -45,11 +45,11 @@ class Notebook(dict[Note, None]):
         self[note] = None
 
     def strike(self, note: Note) -> None:
-        """It is there no longer."""
+        """Strike a note, if it is there."""
         self.pop(note, None)
 
     def take(self) -> dict[Note, None]:
-        """All notes; the reader's."""
+        """Take out all notes; for the reader."""
         notes = dict(self)
         self.clear()
         return notes

@@ -50,7 +50,7 @@ class Loads:
         self._not_in_whole[entry] = self._not_in_parts[entry] = None
 
     def remove(self, entry: "Entry") -> None:
-        """Count it no longer."""
+        """Stop counting it."""
         if entry in self._not_in_whole:
             del self._not_in_whole[entry]
         else:

@@ -283,7 +283,7 @@ class Outlets:
             below[code] = below.get(code, 0) + 1
 
     def drop_supply(self, supply: Supply) -> None:
-        """Have it no longer."""
+        """Remove a supply."""
         self._taken = None
         self.reroute(supply)
         if self._changed is not None:
@@ -322,7 +322,7 @@ class Outlets:
     # -- entries
 
     def add(self, entry: Entry, supply: Supply) -> None:
-        """Owe an entry from now on."""
+        """Add an entry, which uses budget from now on."""
         key = (entry.peer, entry.generation, entry.cell)
         assert key not in supply.entries, f"{entry} twice"
         self.used += entry.size
@@ -343,7 +343,7 @@ class Outlets:
             self.loads.add(entry)
 
     def remove(self, entry: Entry) -> Supply:
-        """Owe it no longer."""
+        """Remove an entry."""
         supply = entry.supply
         assert supply is not None, f"{entry} is not here"
         key = (entry.peer, entry.generation, entry.cell)

@@ -73,7 +73,7 @@ class Standing:
         self.pieces: dict[Piece, None] = {}
         self.admitted = False
         self.suspended: Reason | None = None
-        """why; None: it is not"""
+        """the reason; None: it is not suspended"""
         self.attempts = 0
         """failed attempts since it was last fed whole"""
         self.due: Instant | None = None
@@ -389,7 +389,7 @@ class Session:
         self.effects.append(said)
 
     def _fail(self, standing: Standing, reason: Reason) -> None:
-        """A piece cannot be had."""
+        """No provider was found for a piece."""
         if standing.id not in self.queries:
             return
         if standing.extra and all(p.feed is not None for p in standing.pieces):

@@ -67,7 +67,7 @@ Log = Callable[..., None]
 
 
 def silent(event: str, **fields: Any) -> None:
-    """A log that nobody reads."""
+    """A log that goes nowhere."""
 
 
 class Host:

@@ -25,7 +25,7 @@ GAIN = 0.25
 CHANGED = 1.5
 """a measurement that differs by this factor is repeated"""
 NOISE_S = 0.0005
-"""differences below this are none"""
+"""smaller differences are ignored"""
 TURNS = 8
 """periods in which all brokers outside the neighbourhood are measured once"""
 FIRST_MAX = 64
@@ -101,7 +101,7 @@ class Neighbourhood(Mechanism):
         self._noted: dict[PeerId, float] = {}
         """own measurements when they last counted as changed: a slow drift shows by its distance from these"""
         self._looks: dict[PeerId, View] = {}
-        """the same of others' views"""
+        """the same for the views of other brokers"""
 
     # -- others measure
 

@@ -150,7 +150,7 @@ class Streams(Mechanism):
                 )
 
     def left(self, peer: PeerId, message: Leave) -> None:
-        """A receiver has enough."""
+        """A receiver gives up entries."""
         for cell in message.cells:
             self.requests.pop((peer, message.generation, cell), None)
             for entry in self.outlets.of(peer, message.generation, cell):
@@ -325,7 +325,7 @@ class Streams(Mechanism):
             self._end(supply)
 
     def _end(self, supply: Supply) -> None:
-        """Take it no longer."""
+        """Stop taking it."""
         if supply.piece is not None:
             self.intake.drop([supply.piece])
         self._forget_past(supply)
