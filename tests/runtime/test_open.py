@@ -5,7 +5,7 @@ import os
 import signal
 import subprocess
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -19,6 +19,8 @@ from sensorgrid.overlay.roster import Roster
 from sensorgrid.runtime.rosters import RosterStore
 from servers import PATIENCE_S, free_port, listens, running, wait_for
 
+ANSWER_S = 3.0
+"""how long the test waits for a broker to take a block; then it is sent again, perhaps to another"""
 CONFIG = """
 lake = "lake"
 [grid]
@@ -84,14 +86,22 @@ class OpenProcesses(Processes):
         box = box_of(self.network.grid, r.cell)
         values = self.truth(self.network.grid, r.attribute, tick)[box.y0 : box.y1, box.x0 : box.x1]
         block = wire.Publish(r.attribute, r.cell, tick, 0, r.epoch, (values.shape[0], values.shape[1]))
-        expected = len(self.acks)
         if peer.link is None or peer.gone is not None:
             return False
+        begin, key = len(self.acks), (r.attribute, r.cell, tick)
         peer.link.send(wire.encode_publish(block, values))
-        async with asyncio.timeout(PATIENCE_S):
-            while len(self.acks) == expected and peer.gone is None:
-                await asyncio.sleep(0.002)
-        return len(self.acks) > expected and not self.acks[-1].error
+
+        def answers() -> list[wire.Ack]:
+            return [ack for ack in self.acks[begin:] if (ack.attribute, ack.cell, ack.tick) == key]
+
+        with suppress(TimeoutError):
+            async with asyncio.timeout(ANSWER_S):
+                while not answers() and peer.gone is None:
+                    await asyncio.sleep(0.002)
+        if not answers():
+            peer.close()
+            self._publishers.pop(r.owner, None)
+        return any(not ack.error for ack in answers())
 
     async def _publisher(self, owner: PeerId) -> Peer:
         known = self._publishers.get(owner)

@@ -142,9 +142,7 @@ async def _serve(network: Any, number: Any, quiet: bool, config: Path | None, ea
     if goes == [signal.SIGTERM] and not host.driver.failed.done():
         await host.leave()
     gone.cancel()
-    if (
-        host.driver.failed.done()
-    ):  # a bug of ours: its state cannot be trusted, whoever watches starts it anew
+    if host.driver.failed.done():  # a bug of ours: its state cannot be trusted; the supervisor starts it anew
         import traceback
 
         error = host.driver.failed.exception()
