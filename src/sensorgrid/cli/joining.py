@@ -1,4 +1,4 @@
-"""`sensorgrid broker --join`: what a newcomer asks, and where it goes."""
+"""What a newcomer to an open network asks, and where it goes: `sensorgrid broker --join URL`."""
 
 import asyncio
 import socket
