@@ -202,6 +202,8 @@ class Status(msgspec.Struct, frozen=True, tag="Status"):
     """its supplies that have receivers"""
     messages: dict[str, int]
     """sent, by kind"""
+    roster: int = 0
+    """version that it holds; 0: it is of an older release"""
 
 
 ASK_RECEIVERS = b"receivers"

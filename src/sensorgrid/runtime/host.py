@@ -473,6 +473,7 @@ class Host:
             clients_bytes=driver.clients_bytes,
             streams=tuple(streams),
             messages=dict(broker.kernel.counters.messages),
+            roster=self.roster.version,
         )
 
     def receivers(self) -> wire.Receivers:
