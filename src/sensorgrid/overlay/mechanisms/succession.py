@@ -40,6 +40,8 @@ BESIDE = 2
 """brokers on either side that are watched"""
 SUSPECT = 5
 """beats without a word after which a broker is accused"""
+STARTING = 15
+"""the same for one that has not been heard at all: when everything is started at once, some take long"""
 WINDOW = 3
 """beats that an accused broker has to be heard by somebody"""
 LEASE = SUSPECT + WINDOW + 2
@@ -94,6 +96,10 @@ class Succession(Mechanism):
         """beats since this broker became the heir of a region"""
         self._opened: dict[PeerId, Instant] = {}
         """when connections were opened"""
+        self._known: set[PeerId] = set()
+        """watched brokers that have been heard"""
+        self._settled = 0
+        """the version for which this broker is the heir of all that it should be"""
         self._due: Instant | None = None
         self._stirred = False
         """whether there may be something to propose before the next beat"""
@@ -163,6 +169,7 @@ class Succession(Mechanism):
         if roster is not None:
             watched = self.watched(roster)
             self.missed = {p: 0 if self._heard(p) else self.missed.get(p, 0) + 1 for p in watched}
+            self._known = {p for p in watched if p in self._known or not self.missed[p]}
             for peer in watched:
                 if peer in kernel.links.up or kernel.me < peer or self.missed[peer] > 1:
                     kernel.send(peer, Alive(True))
@@ -244,7 +251,11 @@ class Succession(Mechanism):
                 draft.leave(me.id)
             elif self._leaves and not roster.by_owner.get(me.id) and not roster.by_heir.get(me.id):
                 draft.remove({me.id})
-            draft.inherit(me.id)
+            if self._settled != roster.version:
+                before = dict(draft.regions)
+                draft.inherit(me.id)
+                if draft.regions == before:
+                    self._settled = roster.version
             draft.promote(me.id, self._ready(roster))
         wanted = draft.done()
         if wanted is not None:
@@ -254,19 +265,17 @@ class Succession(Mechanism):
         """Accuse whom this broker misses, acquit whom it hears, remove whom nobody has heard."""
         heard = [p for p in self.accused if self._recently(p)]
         draft.acquit(heard)
-        draft.accuse(
-            [
-                p
-                for p, beats in self.missed.items()
-                if beats >= SUSPECT << self.acquitted.get(p, 0) and p in roster.by_id
-            ]
-        )
+        draft.accuse([p for p, beats in self.missed.items() if beats >= self._patience_with(p)])
         gone = {
             p
             for p, beats in self.accused.items()
             if beats >= WINDOW and self.missed.get(p, 0) >= SUSPECT and p in roster.by_id
         }
         draft.remove(gone)
+
+    def _patience_with(self, peer: PeerId) -> int:
+        """Beats without a word after which this broker accuses another one."""
+        return (SUSPECT if peer in self._known else STARTING) << self.acquitted.get(peer, 0)
 
     def _recently(self, peer: PeerId) -> bool:
         beat_s = self.kernel.settings.beat_s or 0.0
