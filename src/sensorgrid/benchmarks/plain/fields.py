@@ -37,7 +37,7 @@ _NEAR = 1e-9
 
 
 @dataclass(frozen=True, slots=True)
-class Observations:
+class PlainObservations:
     """At most one for each sensor: where in metres, what in kelvin, how old at the end of the tick."""
 
     positions: Floats
@@ -47,9 +47,9 @@ class Observations:
     def __len__(self) -> int:
         return len(self.values)
 
-    def without(self, rejected: Bools) -> "Observations":
+    def without(self, rejected: Bools) -> "PlainObservations":
         """The others."""
-        return Observations(self.positions[~rejected], self.values[~rejected], self.age_s[~rejected])
+        return PlainObservations(self.positions[~rejected], self.values[~rejected], self.age_s[~rejected])
 
     @property
     def noise(self) -> Floats:
@@ -57,7 +57,7 @@ class Observations:
         return max(NOISE, 1e-3 * SILL) ** 2 + DRIFT**2 * (np.maximum(self.age_s, 0.0) / 3600.0)
 
 
-def interpolate(observations: Observations, points: Floats) -> tuple[Floats, Floats]:
+def interpolate(observations: PlainObservations, points: Floats) -> tuple[Floats, Floats]:
     """A value and an error for every point."""
     values, error = np.full(len(points), MEAN), np.full(len(points), SPREAD)
     if len(observations):
@@ -75,7 +75,7 @@ def interpolate(observations: Observations, points: Floats) -> tuple[Floats, Flo
     return values, error
 
 
-def reject_outliers(observations: Observations) -> Bools:
+def reject_outliers(observations: PlainObservations) -> Bools:
     """True for observations that their neighbours contradict."""
     count = len(observations)
     rejected = np.zeros(count, np.bool_)
@@ -168,7 +168,7 @@ def _unrejected(others: Ints, rejected: Bools) -> Ints:
     return np.take_along_axis(others, order, axis=1)
 
 
-def _confirmed_badness(observations: Observations, noise: Floats, targets: Ints, used: Ints) -> Floats:
+def _confirmed_badness(observations: PlainObservations, noise: Floats, targets: Ints, used: Ints) -> Floats:
     """Expected errors between each target and its estimate; that of the kindest leave-out if above tolerance."""
     badness = np.empty(len(targets))
     for start in range(0, len(targets), _CHUNK):
@@ -185,7 +185,7 @@ def _confirmed_badness(observations: Observations, noise: Floats, targets: Ints,
     return badness
 
 
-def _badness(observations: Observations, noise: Floats, targets: Ints, used: Ints) -> Floats:
+def _badness(observations: PlainObservations, noise: Floats, targets: Ints, used: Ints) -> Floats:
     """By how many expected errors each target differs from ordinary kriging from its neighbours."""
     places, count = observations.positions[used], used.shape[1]
     system = _covariance(_separation(places[:, :, None], places[:, None, :]))

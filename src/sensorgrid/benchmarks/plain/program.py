@@ -12,13 +12,21 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from sensorgrid.benchmarks.plain.fields import Observations, interpolate, reject_outliers
-from sensorgrid.benchmarks.plain.series import FLAT_S, MAX_AGE_S, NEIGHBOUR, TESTS, Checked, Rows, check
+from sensorgrid.benchmarks.plain.fields import PlainObservations, interpolate, reject_outliers
+from sensorgrid.benchmarks.plain.series import (
+    FLAT_S,
+    MAX_AGE_S,
+    NEIGHBOUR,
+    TESTS,
+    CheckedRows,
+    PlainRows,
+    check,
+)
 from sensorgrid.benchmarks.plain.world import (
     REGION,
     REGIONS,
     Floats,
-    Halos,
+    PlainHalos,
     corner,
     halos,
     metres,
@@ -52,7 +60,7 @@ _OBSERVATION = pa.struct(
 
 
 @dataclass(frozen=True, slots=True)
-class Counts:
+class PlainCounts:
     """What became of the measurements, and how many grids there are."""
 
     used: int
@@ -62,7 +70,7 @@ class Counts:
 
 
 @dataclass(frozen=True, slots=True)
-class Tile:
+class PlainTile:
     """One region at one tick."""
 
     region: int
@@ -71,17 +79,17 @@ class Tile:
     error: npt.NDArray[np.float32]
     sensors: int
     """that contributed, halo included"""
-    rows: Rows
+    rows: PlainRows
     """the measurements of this very tick and region"""
     test: npt.NDArray[np.uint8]
     """for each of them the test that it failed, 0 if it was good"""
 
 
-def run(source: Path, target: Path, first: int, ticks: int, x: Floats, y: Floats) -> Counts:
+def run(source: Path, target: Path, first: int, ticks: int, x: Floats, y: Floats) -> PlainCounts:
     """Grid all measurements in the files of a folder, for sensors at these positions; write to another folder."""
     rows, flagged = read(source)
     blocks = duplicate = moved = 0
-    for number, (region, chunk, part) in enumerate(_groups(rows, Halos(halos(x, y)), first, ticks)):
+    for number, (region, chunk, part) in enumerate(_groups(rows, PlainHalos(halos(x, y)), first, ticks)):
         distinct, repeats = part.distinct()
         checked = check(distinct)
         begin, end = max(first, chunk * CHUNK_TICKS), min(first + ticks, (chunk + 1) * CHUNK_TICKS)
@@ -89,10 +97,10 @@ def run(source: Path, target: Path, first: int, ticks: int, x: Floats, y: Floats
         _write(tiles, target, f"{number:010d}")
         blocks, duplicate = blocks + len(tiles), duplicate + repeats
         moved += sum(int(np.count_nonzero(tile.test)) for tile in tiles)
-    return Counts(len(rows) - duplicate - moved, flagged + moved, duplicate, blocks)
+    return PlainCounts(len(rows) - duplicate - moved, flagged + moved, duplicate, blocks)
 
 
-def read(folder: Path) -> tuple[Rows, int]:
+def read(folder: Path) -> tuple[PlainRows, int]:
     """Measurements that single-row checks pass, and how many they do not."""
     frame = pd.concat([pd.read_parquet(path) for path in sorted(folder.glob("*.parquet"))], ignore_index=True)
     good = frame["value"].between(*GROSS) & frame["value"].between(*USUAL)
@@ -100,7 +108,7 @@ def read(folder: Path) -> tuple[Rows, int]:
     good &= frame["event_time"] <= pd.Timestamp.now("UTC")
     flagged, frame = int((~good).sum()), frame[good]
     codes, names = pd.factorize(frame["sensor"])
-    rows = Rows(
+    rows = PlainRows(
         np.array([_number(name) for name in names], np.uint64)[codes],
         frame["event_time"].dt.tz_localize(None).to_numpy("datetime64[us]").astype(np.int64),
         frame["longitude"].to_numpy(),
@@ -112,7 +120,7 @@ def read(folder: Path) -> tuple[Rows, int]:
     return rows, flagged
 
 
-def tile_of(checked: Checked, region: int, tick: int) -> Tile:
+def tile_of(checked: CheckedRows, region: int, tick: int) -> PlainTile:
     """Grid one region at one tick: each sensor contributes its last good value, if that is not too old."""
     end_us = (tick + 1) * TICK_US
     rows, test = checked.rows, np.where(checked.bad_from_us < end_us, checked.test, 0).astype(np.uint8)
@@ -120,13 +128,15 @@ def tile_of(checked: Checked, region: int, tick: int) -> Tile:
     good = np.flatnonzero(usable)
     sensor = rows.sensor[good]
     at = good[np.r_[sensor[1:] != sensor[:-1], True]] if len(good) else good
-    every = Observations(metres(rows.x[at], rows.y[at]), rows.value[at], (end_us - rows.time_us[at]) / 1e6)
+    every = PlainObservations(
+        metres(rows.x[at], rows.y[at]), rows.value[at], (end_us - rows.time_us[at]) / 1e6
+    )
     rejected = reject_outliers(every)
     test[at[rejected]] = NEIGHBOUR
     kept = every.without(rejected)
     values, error = interpolate(kept, points(region))
     own = (rows.home == 1) & (rows.time_us >= end_us - TICK_US) & (rows.time_us < end_us)
-    return Tile(
+    return PlainTile(
         region, tick, values.astype(np.float32), error.astype(np.float32), len(kept), rows.take(own), test[own]
     )  # fmt: skip
 
@@ -135,7 +145,9 @@ def _number(name: str) -> int:
     return int.from_bytes(blake2b(name.encode(), digest_size=8).digest(), "little")
 
 
-def _groups(rows: Rows, around: Halos, first: int, ticks: int) -> Iterator[tuple[int, int, Rows]]:
+def _groups(
+    rows: PlainRows, around: PlainHalos, first: int, ticks: int
+) -> Iterator[tuple[int, int, PlainRows]]:
     """Measurements of each region and chunk, halo and context included; regions without any, too."""
     for chunk in range(first // CHUNK_TICKS, (first + ticks - 1) // CHUNK_TICKS + 1):
         low, high = chunk * CHUNK_TICKS * TICK_US, (chunk + 1) * CHUNK_TICKS * TICK_US
@@ -150,9 +162,9 @@ def _groups(rows: Rows, around: Halos, first: int, ticks: int) -> Iterator[tuple
             yield number, chunk, replace(part.take(index[at]), home=home[at])
 
 
-def _write(tiles: list[Tile], target: Path, name: str) -> None:
+def _write(tiles: list[PlainTile], target: Path, name: str) -> None:
     """One file for each day that the tiles are of; the attribute and the day are in the folder's name."""
-    by_day: dict[str, list[Tile]] = {}
+    by_day: dict[str, list[PlainTile]] = {}
     for tile in tiles:
         day = datetime.fromtimestamp(tile.tick * TICK_S, UTC).date().isoformat()
         by_day.setdefault(day, []).append(tile)
@@ -168,7 +180,7 @@ def _write(tiles: list[Tile], target: Path, name: str) -> None:
         )
 
 
-def _table(tiles: list[Tile]) -> pa.Table:
+def _table(tiles: list[PlainTile]) -> pa.Table:
     corners = [corner(tile.region) for tile in tiles]
     flagged = [int(np.count_nonzero(tile.test)) for tile in tiles]
     return pa.table(
@@ -197,7 +209,7 @@ def _lists(parts: list[npt.NDArray[np.float32]]) -> pa.Array:
     return pa.ListArray.from_arrays(pa.array(offsets), pa.array(np.concatenate(parts), pa.float32()))
 
 
-def _observations(tiles: list[Tile]) -> pa.Array:
+def _observations(tiles: list[PlainTile]) -> pa.Array:
     """Nested columns, made whole instead of row by row."""
     offsets = pa.array(np.cumsum([0, *(len(tile.rows) for tile in tiles)]).astype(np.int32))
     test = np.concatenate([tile.test for tile in tiles]).astype(np.int32)

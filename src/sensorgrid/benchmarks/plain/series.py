@@ -29,7 +29,7 @@ _NOISES = 6.0
 
 
 @dataclass(frozen=True, slots=True)
-class Rows:
+class PlainRows:
     """Measurements, as columns of equal length."""
 
     sensor: npt.NDArray[np.uint64]
@@ -47,11 +47,11 @@ class Rows:
     def __len__(self) -> int:
         return len(self.sensor)
 
-    def take(self, which: Any) -> "Rows":
+    def take(self, which: Any) -> "PlainRows":
         """Some of the rows."""
-        return Rows(*(getattr(self, f.name)[which] for f in fields(self)))
+        return PlainRows(*(getattr(self, f.name)[which] for f in fields(self)))
 
-    def distinct(self) -> tuple["Rows", int]:
+    def distinct(self) -> tuple["PlainRows", int]:
         """By sensor, time and value, without exact repeats; and how many repeats were at home."""
         order = np.lexsort((self.y, self.x, 1 - self.home, self.value, self.time_us, self.code, self.sensor))
         rows = self.take(order)
@@ -67,19 +67,19 @@ class Rows:
 
 
 @dataclass(frozen=True, slots=True)
-class Checked:
-    """Rows, each with the moment from which it is bad, and the test that it failed."""
+class CheckedRows:
+    """PlainRows, each with the moment from which it is bad, and the test that it failed."""
 
-    rows: Rows
+    rows: PlainRows
     bad_from_us: Ints
     test: npt.NDArray[np.uint8]
 
 
-def check(rows: Rows) -> Checked:
-    """Check rows (see `Rows.distinct`) against their own past."""
+def check(rows: PlainRows) -> CheckedRows:
+    """Check rows (see `PlainRows.distinct`) against their own past."""
     losers = _conflicts(rows)
     kept = np.flatnonzero(~losers)
-    chain = _Chain.of(rows.take(kept))
+    chain = _Series.of(rows.take(kept))
     test, bad_from = np.zeros(len(rows), np.uint8), np.full(len(rows), NEVER)
     test[losers], bad_from[losers] = CONFLICT, ALWAYS
     for number, failed in (
@@ -90,11 +90,11 @@ def check(rows: Rows) -> Checked:
         test[kept[failed]], bad_from[kept[failed]] = number, ALWAYS
     sharp = chain.spikes() & (bad_from[kept] == NEVER)
     test[kept[sharp]], bad_from[kept[sharp]] = SPIKED, chain.next_us[sharp]
-    return Checked(rows, bad_from, test)
+    return CheckedRows(rows, bad_from, test)
 
 
-def _conflicts(rows: Rows) -> Bools:
-    """Rows that contradict another of the same sensor and moment.
+def _conflicts(rows: PlainRows) -> Bools:
+    """PlainRows that contradict another of the same sensor and moment.
 
     If all values of the moment agree within the tolerance, the lower median stays; if they do not, none does.
     """
@@ -119,10 +119,10 @@ def _conflicts(rows: Rows) -> Bools:
 
 
 @dataclass(frozen=True, slots=True)
-class _Chain:
+class _Series:
     """Each row beside its neighbours in its series; neighbours across a gap do not count."""
 
-    rows: Rows
+    rows: PlainRows
     has_previous: Bools
     previous_us: Ints
     previous: Floats
@@ -134,7 +134,7 @@ class _Chain:
     since_us: Ints
 
     @classmethod
-    def of(cls, rows: Rows) -> "_Chain":
+    def of(cls, rows: PlainRows) -> "_Series":
         n, gap_us = len(rows), round(MAX_AGE_S * 1e6)
         new = np.ones(n, bool)
         new[1:] = (rows.sensor[1:] != rows.sensor[:-1]) | (rows.code[1:] != rows.code[:-1])
@@ -167,7 +167,7 @@ class _Chain:
         return (self.rows.time_us - before) / 3.6e9
 
     def jumps(self, limit: Floats) -> Bools:
-        """Rows that differ from both rows before by more than the limit.
+        """PlainRows that differ from both rows before by more than the limit.
 
         Both, so that the first good value after a faulty one is not taken for a step.
         """
@@ -176,7 +176,7 @@ class _Chain:
         return self.has_previous & from_previous & (~self.has_second | from_second)
 
     def spikes(self) -> Bools:
-        """Rows that leave the mean of their neighbours by more than the limit, while these agree."""
+        """PlainRows that leave the mean of their neighbours by more than the limit, while these agree."""
         middle = (self.previous + self.following) / 2
         return (
             self.has_previous
@@ -186,7 +186,7 @@ class _Chain:
         )
 
 
-def _since(rows: Rows, unchanged: Bools, new: Bools) -> Ints:
+def _since(rows: PlainRows, unchanged: Bools, new: Bools) -> Ints:
     """Since when each row's value has not changed."""
     if not len(rows):
         return np.empty(0, np.int64)

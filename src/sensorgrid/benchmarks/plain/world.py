@@ -85,7 +85,7 @@ def halos(x: Floats, y: Floats) -> Floats:
     return np.asarray([round(float(w), 1) for w in 2 * distance.max(axis=1)])
 
 
-class Halos:
+class PlainHalos:
     """Which regions want a measurement: its own, and those whose halo it touches."""
 
     def __init__(self, width_m: Floats) -> None:
