@@ -90,7 +90,8 @@ class Show:
         self.newcomer = PeerId(max(self.network.addresses) + 1)
         """the broker that joins"""
         url = f"ws://127.0.0.1:{free_ports(1)[0]}"
-        joins = ("broker", "--join", self.network.addresses[min(self.network.addresses)].url, "--url", url)
+        others = ",".join(address.url for address in self.network.addresses.values())
+        joins = ("broker", "--join", others, "--url", url)
         part = SupervisedPart(
             _name(self.newcomer), (*CLI, *joins, "--id", str(self.newcomer)), asks_with=signal.SIGINT
         )
@@ -228,8 +229,11 @@ class Show:
         await self._poll()
 
     def _complete(self) -> bool:
-        """Whether every client has every tick that counts, and the lake has closed them."""
-        return all(checks.missing_points(li.tally, self.begin, self.last) == 0 for li in self.listeners)
+        """Whether every client has every tick that counts, the lake has closed them, and the newcomer serves."""
+        there = self.joined is None or self.joined.serves_s is not None
+        return there and all(
+            checks.missing_points(li.tally, self.begin, self.last) == 0 for li in self.listeners
+        )
 
     def _ticked(self, listener: DemoClient, tick: int) -> None:
         """A client has a tick."""
@@ -363,7 +367,7 @@ class Show:
         self.line(self.newcomer).state = "joins"
         self._observers[self.newcomer] = Observer(self._newcomer_url, timeout_s=2.0)
         self.joined = Joined(self.newcomer, time.time())
-        self._say(f"broker {self.newcomer} is started, and told the address of one other", "green")
+        self._say(f"broker {self.newcomer} is started, and told where the others are", "green")
 
     def _look_at_newcomer(self, now: float) -> None:
         """When it is up, and when it owns what it is responsible for."""
