@@ -28,7 +28,7 @@ def names(text: str) -> frozenset[str]:
 
 
 PIPELINE = names(
-    "mode measurements regions ticks seconds per_second cpu_seconds peak_rss_bytes reference_seconds"
+    "mode measurements regions ticks seconds per_second cpu_seconds peak_rss_bytes load reference_seconds"
     " used flagged duplicate blocks balanced"
 )
 OVERLAY = names("operation workload brokers queries per_second")
@@ -61,7 +61,7 @@ CONTRACTS = (
         "pipeline",
         ("bench", "pipeline"),
         PIPELINE,
-        TOP | {"machine"},
+        TOP | {"machine", "empty"},
         {"mode": {"reference", "batch", "stream"}},
     ),
     Contract(

@@ -669,7 +669,7 @@ def pipeline_row(mode: str, million: float, seconds: float, **more: Any) -> dict
         "seconds": seconds,
         "reference_seconds": 10.0,
     }
-    counts = {"used": 5, "flagged": 1, "duplicate": 0, "balanced": True}
+    counts = {"used": 5, "flagged": 1, "duplicate": 0, "blocks": 16, "balanced": True}
     return facts | counts | {"per_second": 1 / seconds, "ticks": 250, "peak_rss_bytes": 4 << 30} | more
 
 
@@ -683,17 +683,54 @@ def test_the_pipeline_is_judged_where_the_limits_are_about() -> None:
             pipeline_row("batch", 2.5, 8.0),
             pipeline_row("stream", 2.5, 25.0, micro_batch=40_000),
             pipeline_row("stream", 2.5, 12.5, micro_batch=250_000),
-            pipeline_row("reference", 10, 10.0, used=6),
-            pipeline_row("stream", 10, 16.0, micro_batch=250_000, ticks=1000, peak_rss_bytes=5 << 30),
+            pipeline_row("reference", 10, 10.0, used=40_005),
+            pipeline_row("batch", 10, 5.0),
+            pipeline_row("stream", 10, 16.0, micro_batch=250_000, ticks=1000, peak_rss_bytes=5 << 30, used=6),
         ]
     }
 
     assert timed.least(timed._batch(result)) == (1.25, "worst: 2.5 million")
-    assert timed.least(timed._stream(result, few=True)) == (0.2, "worst: 0.25 million, 40,000 at a time")
-    assert timed.least(timed._stream(result, few=False)) == (0.625, "worst: 10 million, 250,000 at a time")
+    assert timed.least(timed._stream(result, 40_000)) == (0.4, "worst: 2.5 million, 40,000 at a time")
+    assert timed.least(timed._stream(result, 250_000)) == (0.625, "worst: 10 million, 250,000 at a time")
     assert timed._rises(result).__next__().value == pytest.approx(2.0)
     assert timed._flat(result) == (1.25, "1,000 ticks against 250")
-    assert timed._unlike(result) == 1
+    assert timed.most(timed._used_unlike(result)) == (0.004, "worst: batch with 10 million")
+    assert timed._modes_unlike(result) == 1
+    assert timed._repeats_unlike(result) == 0
+
+
+def test_repeats_that_only_one_of_the_programs_finds_are_counted() -> None:
+    rows = [pipeline_row("reference", 2.5, 10.0), pipeline_row("batch", 2.5, 5.0, duplicate=1)]
+
+    assert timed._repeats_unlike({"rows": rows}) == 1
+    assert timed._repeats_unlike({"rows": [rows[0] | {"balanced": False}]}) == 1
+
+
+def test_an_empty_micro_batch_is_compared_round_by_round() -> None:
+    seconds = {"this": (0.2, 0.9, 0.3), "other": (0.5, 1.0, 0.5)}
+    rows = [
+        {"code": code, "round": n, "seconds_p50": s}
+        for code, all_ in seconds.items()
+        for n, s in enumerate(all_)
+    ]
+
+    found = timed._empty({"empty": rows})
+
+    assert found is not None
+    assert found.value == pytest.approx(0.6)
+    assert timed._empty({"empty": rows[:3]}) is None
+    assert timed._empty({"empty": []}) is None
+
+
+def test_the_earlier_commit_is_taken_from_the_checkout_or_left_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(timed, "EARLIER", "0000000000")
+
+    assert timed._earlier(str(tmp_path)) == ()
+
+    (tmp_path / "0000000000").mkdir()
+    assert timed._earlier(str(tmp_path)) == ("--against", str(tmp_path / "0000000000"))
 
 
 def test_fan_out_with_few_clients_is_a_claim_of_its_own() -> None:

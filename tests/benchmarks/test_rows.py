@@ -9,7 +9,7 @@ import pytest
 
 from contracts import FAULTS, MOVING, OVERLAY, PIPELINE, SUMMED
 from errands import dies, fails, works
-from sensorgrid.benchmarks import BenchmarkError, overlay, pipeline
+from sensorgrid.benchmarks import BenchmarkError, overlay, pipeline, pipeline_empty
 from sensorgrid.experiments import faults, moving
 from sensorgrid.pipeline.schema import MEASUREMENT
 from sensorgrid.pipeline.spark.replay import CLOCK
@@ -64,6 +64,47 @@ def test_work_in_a_process_of_its_own_tells_how_far_it_is() -> None:
 def test_work_that_fails_in_a_process_of_its_own_is_an_error_and_not_a_wait(work: object, said: str) -> None:
     with pytest.raises(BenchmarkError, match=said):
         pipeline._told(quiet, work)  # type: ignore[arg-type]
+
+
+def test_empty_micro_batches_are_measured_in_turns_with_another_checkout(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    jobs = tmp_path / "src" / "sensorgrid" / "pipeline" / "jobs.py"
+    jobs.parent.mkdir(parents=True)
+    jobs.touch()
+    program = tmp_path / "program.py"
+    program.write_text(
+        "import json, os\nprint('something')\nprint(json.dumps({'seconds_p50': len(os.environ['PYTHONPATH'])}))"
+    )
+    monkeypatch.setattr(pipeline_empty, "PROGRAM", program)
+
+    rows = pipeline_empty.run(tmp_path, quiet, rounds=2)
+
+    assert [(row["round"], row["code"]) for row in rows] == [
+        (0, "this"),
+        (0, "other"),
+        (1, "this"),
+        (1, "other"),
+    ]
+    assert rows[1]["seconds_p50"] == len(str(tmp_path / "src"))
+    assert all("load" in row for row in rows)
+    assert pipeline_empty.ratio(rows) == rows[0]["seconds_p50"] / rows[1]["seconds_p50"]
+    assert [row["code"] for row in pipeline_empty.run(None, quiet)] == ["this"]
+
+
+def test_a_folder_that_is_no_checkout_is_refused_and_a_stream_that_fails_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pytest.raises(
+        BenchmarkError, match=r"found no src/sensorgrid/pipeline/jobs\.py, expected a checkout"
+    ):
+        pipeline_empty.run(tmp_path, quiet)
+
+    program = tmp_path / "program.py"
+    program.write_text("raise SystemExit('empty stream: found 1 micro-batches, expected 30')")
+    monkeypatch.setattr(pipeline_empty, "PROGRAM", program)
+    with pytest.raises(BenchmarkError, match="found 1 micro-batches"):
+        pipeline_empty.run(None, quiet)
 
 
 def test_overlay_rows_have_the_fields_that_readers_rely_on(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -113,6 +113,9 @@ def test_what_a_page_asks_of_a_benchmark_or_an_experiment_is_taken(
 
     (tmp_path / "networks.json").write_text(topology())
     (tmp_path / "docs").mkdir()
+    checkout = tmp_path / "here" / "src" / "sensorgrid" / "pipeline"
+    checkout.mkdir(parents=True)
+    (checkout / "jobs.py").touch()
     monkeypatch.chdir(tmp_path)
 
     def reached(*_: Any, **__: Any) -> Any:

@@ -22,7 +22,7 @@ from sensorgrid.pipeline.lake.tiles import Identity
 from sensorgrid.pipeline.plan import PlanError
 from sensorgrid.pipeline.settings import PipelineSettings, settings_of
 from sensorgrid.pipeline.sources.synthetic_earth import Earth
-from sensorgrid.pipeline.spark.packing import LETTER, LETTERS, to_bytes
+from sensorgrid.pipeline.spark.packing import LEDGER, LETTER, LETTERS, to_bytes
 from sensorgrid.pipeline.spark.stages import OUT, write_task
 
 START_S = 1_700_000_100 // 300 * 300
@@ -238,6 +238,20 @@ def test_a_letter_is_found_again_whatever_its_date(tmp_path: Path, when: str) ->
     year = job.lake.letters()["day"][0].as_py().year
     assert year == (2099 if when.startswith("2099") else datetime.now(UTC).year)
     assert job.lake.expire(date(1900, 1, 1)) == 0
+
+
+def test_a_task_sums_up_what_its_regions_have_counted_in_one_row(tmp_path: Path) -> None:
+    job = jobs.job_of(settings_for(tmp_path, lake=str(tmp_path / "lake")), "fill")
+    counted = [{"raw": 3, "used": 2, "flagged": 1, "tests": {"spike": 1}}, {"used": 4, "moved": 1}]
+    payloads = [json.dumps(one).encode() for one in counted]
+
+    found = list(write_task(iter([pa.record_batch([[LEDGER] * 2, payloads], schema=OUT)]), job, 0, 0))
+
+    (row,) = [row for batch in found for row in batch.to_pylist()]
+    ledger = json.loads(row["payload"])
+    assert row["kind"] == LEDGER
+    assert (ledger["raw"], ledger["used"], ledger["flagged"], ledger["moved"]) == (3, 6, 1, 1)
+    assert ledger["tests"] == {"spike": 1}
 
 
 def test_a_checkpoint_without_its_plan_is_refused(spark: SparkSession, world: Path, tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from pyspark.sql import functions as F
 from sensorgrid.model.errors import GridError
 from sensorgrid.model.grid import Grid
 from sensorgrid.pipeline.ingest.attributes import KNOWN
-from sensorgrid.pipeline.ingest.quality import Limits, LimitsError, flag
+from sensorgrid.pipeline.ingest.quality import Limits, LimitsError, flag, in_future
 from sensorgrid.pipeline.schema import FLAGGED, MEASUREMENT
 
 NOW = datetime(2024, 5, 1, 12, tzinfo=UTC)
@@ -149,6 +149,26 @@ def test_now_is_the_time_of_the_batch_unless_said_otherwise(spark: SparkSession)
     found = flag(spark.createDataFrame(rows, MEASUREMENT), EARTH).collect()
 
     assert [(r.flag, r.test) for r in found] == [(1, None), (4, "future")]
+
+
+def test_a_stream_checks_for_the_future_alike_without_its_time_in_generated_code(
+    spark: SparkSession, capsys: pytest.CaptureFixture[str]
+) -> None:
+    micros = round(NOW.timestamp() * 1e6) + 600_000_000
+    time = F.when(F.col("id") != 3, F.timestamp_micros(F.lit(micros - 1) + F.col("id")))
+    rows = spark.range(4).select(time.alias("event_time"))
+    found, code = [], []
+
+    for streaming in (False, True):
+        made = rows.select(in_future(F.lit(NOW), Limits(), streaming).alias("late"))
+        found.append([row.late for row in made.collect()])
+        made.explain("codegen")
+        code.append(capsys.readouterr().out)
+
+    assert found == [[False, False, True, None]] * 2
+    # Two micro-batches with the same code share what Java has made of it.
+    assert [f"{micros}L" in text for text in code] == [True, False]
+    assert "WholeStageCodegen" in code[1]
 
 
 @pytest.mark.parametrize(

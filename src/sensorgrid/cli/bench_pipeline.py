@@ -5,6 +5,8 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
+from sensorgrid.benchmarks.pipeline_empty import ratio
+
 
 def show_pipeline(console: Console, rows: list[dict[str, Any]]) -> None:
     """Times, and how they compare with one process."""
@@ -28,6 +30,23 @@ def show_pipeline(console: Console, rows: list[dict[str, Any]]) -> None:
         )
     console.print(table)
     console.print(
-        "× ref: times as fast as the reference. Same measurements, checks, kernel (inverse distance), files.",
+        "× ref: times as fast as the reference, which is frozen. Same measurements and kernel (inverse distance).",
         style="dim",
     )
+
+
+def show_empty(console: Console, rows: list[dict[str, Any]]) -> None:
+    """What an empty micro-batch costs, here and in another checkout."""
+    table = Table(title="A micro-batch without measurements", title_justify="left")
+    table.add_column("checkout")
+    for name in ("round", "median s", "CPU s", "load"):
+        table.add_column(name, justify="right", no_wrap=True)
+    for row in rows:
+        seconds, cpu_s = f"{row['seconds_p50']:.3f}", f"{row['cpu_seconds']:.3f}"
+        table.add_row(row["code"], str(row["round"] + 1), seconds, cpu_s, f"{row['load']:g}")
+    console.print(table)
+    found = ratio(rows)
+    if found is not None:
+        console.print(
+            f"this checkout takes {found:.2f} times as long as the other one (median of the rounds)"
+        )

@@ -209,24 +209,38 @@ def bench_index(
 @bench_app.command("pipeline")
 def bench_pipeline(
     json_file: JsonFile = None,
-    quick: Annotated[bool, typer.Option("--quick", help="The smallest size only.")] = False,
+    quick: Annotated[
+        bool, typer.Option("--quick", help="The smallest size only, and no empty micro-batches.")
+    ] = False,
     seeds: Annotated[str, typer.Option(metavar="A[-B]", help="Of the measurements.")] = "1",
+    against: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FOLDER", help="Another checkout: compares what an empty micro-batch costs in both."
+        ),
+    ] = None,
 ) -> None:
     """Spark, as a batch and as a stream, against the same work in one process; up to ten million measurements.
 
     Example: sensorgrid bench pipeline --quick --json pipeline.json
     """
-    from sensorgrid.benchmarks import pipeline
+    from sensorgrid.benchmarks import pipeline, pipeline_empty
     from sensorgrid.benchmarks.machine import machine
-    from sensorgrid.cli.bench_pipeline import show_pipeline
+    from sensorgrid.cli.bench_pipeline import show_empty, show_pipeline
 
     target, chosen = arguments.read_target(json_file), arguments.read_seeds(seeds)
+    if against is not None:
+        pipeline_empty.source_of(against)  # a wrong folder is said before minutes have passed
     sizes = pipeline.QUICK if quick else pipeline.FULL
     with errors.status("starting Spark") as status:
         rows = [row | {"seed": s} for s in chosen for row in pipeline.run(sizes, s, status.update)]
-    args, used = {"quick": quick, "seeds": seeds}, machine("numpy", "scipy", "pyspark", "pandas")
-    if write(target, result_of("bench pipeline", args=args, machine=used, rows=rows)):
+        empty = [] if quick else pipeline_empty.run(against, status.update)
+    args = {"quick": quick, "seeds": seeds, "against": str(against) if against else None}
+    used = machine("numpy", "scipy", "pyspark", "pandas")
+    if write(target, result_of("bench pipeline", args=args, machine=used, rows=rows, empty=empty)):
         show_pipeline(console, rows)
+        if empty:
+            show_empty(console, empty)
 
 
 @bench_app.command("gridding")

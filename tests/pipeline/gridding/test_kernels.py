@@ -248,6 +248,7 @@ def test_a_remembered_search_gives_the_bits_of_a_new_one_and_memory_is_bounded(
     for seed in range(10):
         Kriging()(observations, points(400, seed), PARAMETERS)
     assert len(neighbourhood._known) == 2
+    assert neighbourhood._held_bytes == sum(map(neighbourhood._size, neighbourhood._known.values()))
 
 
 def test_inverse_distance_is_the_loop_s() -> None:

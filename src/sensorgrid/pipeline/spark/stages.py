@@ -245,6 +245,8 @@ def write_task(
                 letters.append(from_bytes(payload))
                 if sum(map(len, letters)) >= LETTERS_MAX:
                     write_letters()
+            elif kind == LEDGER:  # one row for all regions of a task: each row costs Spark a batch of its own
+                ledger.merge(Ledger.from_dict(json.loads(payload)))
             else:
                 yield _row(kind, payload)
     flush()

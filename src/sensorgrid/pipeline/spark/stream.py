@@ -137,7 +137,8 @@ class GridProcessor(StatefulProcessor):
                 for payload in outputs_of(issue, domain.group, self._regions, region, ledger):
                     yield BLOCK, payload
         self._state.update((book.state.encode(),))
-        yield LEDGER, json.dumps(ledger.to_dict()).encode()
+        if ledger != Ledger():
+            yield LEDGER, json.dumps(ledger.to_dict()).encode()
 
     def close(self) -> None:
         """Called once per task, at its end."""

@@ -62,15 +62,20 @@ def separation(a: Floats, b: Floats) -> Floats:
 
 def forget() -> None:
     """Forget all searches."""
+    global _held_bytes
     with _lock:
         _known.clear()
+        _held_bytes = 0
 
 
 _known: "OrderedDict[bytes, Neighbours]" = OrderedDict()
+_held_bytes = 0
+"""the size of all that is known: added up anew for each search, it would cost more the more is known"""
 _lock = Lock()
 
 
 def _remembered(kind: tuple[str, int], positions: Floats, points: Floats) -> Neighbours:
+    global _held_bytes
     digest = blake2b(repr((kind, positions.shape, points.shape)).encode(), digest_size=16)
     for array in (positions, points):
         digest.update(np.ascontiguousarray(array, np.float64).tobytes())
@@ -82,10 +87,11 @@ def _remembered(kind: tuple[str, int], positions: Floats, points: Floats) -> Nei
             return found
     found = _searched(kind, positions, points)
     with _lock:
-        _known[key] = found
-        held = sum(_size(n) for n in _known.values())
-        while held > REMEMBERED_BYTES and len(_known) > 1:
-            held -= _size(_known.popitem(last=False)[1])
+        if key not in _known:  # another thread may have searched for the same
+            _known[key] = found
+            _held_bytes += _size(found)
+        while _held_bytes > REMEMBERED_BYTES and len(_known) > 1:
+            _held_bytes -= _size(_known.popitem(last=False)[1])
     return found
 
 
