@@ -6,8 +6,17 @@ from dataclasses import asdict, replace
 import numpy as np
 import pytest
 
-from sensorgrid.pipeline.gridding.calibration import calibrate, fit, overridden, prior, smooth
-from sensorgrid.pipeline.gridding.kernels import kernel_by_name
+from sensorgrid.pipeline.gridding import calibration
+from sensorgrid.pipeline.gridding.calibration import (
+    _voices_error,
+    _worse,
+    calibrate,
+    fit,
+    overridden,
+    prior,
+    smooth,
+)
+from sensorgrid.pipeline.gridding.kernels import CHEAP, DEFAULT, kernel_by_name
 from sensorgrid.pipeline.gridding.kernels.covariance import correlation
 from sensorgrid.pipeline.gridding.kernels.interface import Observations, Parameters
 from sensorgrid.pipeline.gridding.kernels.kriging import Kriging
@@ -189,6 +198,45 @@ def test_a_covariate_that_values_follow_is_used_and_one_that_says_nothing_is_not
     assert found.slope == pytest.approx(-0.0065, rel=0.15)
     assert found.slope_spread > 0
     assert none.slope_spread == 0
+
+
+@pytest.mark.parametrize(
+    ("worse", "unsure", "kernel"), [(1.0, 0.02, CHEAP), (0.95, 0.02, DEFAULT), (1.0, 0.005, DEFAULT)]
+)
+def test_kriging_must_be_certain_not_to_be_worse(
+    monkeypatch: pytest.MonkeyPatch, worse: float, unsure: float, kernel: str
+) -> None:
+    places = np.random.default_rng(5).uniform(0, 1.2e6, (40, 2))
+    tick = Observations(places, gaussian_field(MADE, places, 1), np.zeros(40))
+    monkeypatch.setattr(calibration, "_worse", lambda *_: (worse, unsure))
+
+    found = calibrate([tick], prior(""))
+
+    assert found.kernel == kernel
+    assert ("times its errors at hold-outs" in found.why) == (kernel == CHEAP)
+
+
+def test_how_much_worse_a_kernel_is_is_less_certain_with_fewer_stations() -> None:
+    rng = np.random.default_rng(3)
+    miss, other = rng.normal(0, 1, 400) ** 2, rng.normal(0, 1, 400) ** 2
+
+    many, few = (_worse(miss[:n], other[:n], np.arange(float(n))[:, None]) for n in (400, 40))
+
+    assert many[0] == pytest.approx(np.sqrt(miss.sum() / other.sum()))
+    assert 0.02 < many[1] < 0.15 < few[1] < 0.4
+
+
+def test_a_station_that_says_the_same_in_every_tick_is_one_voice() -> None:
+    rng = np.random.default_rng(1)
+    station, weight = np.arange(50.0)[:, None], np.full(50, 1 / 50)
+    gain = rng.normal(0, 1, 50)
+
+    once = _voices_error(weight * gain, station)
+    often = _voices_error(np.tile(weight * gain / 8, 8), np.tile(station, (8, 1)))
+    others = _voices_error(np.tile(weight * gain / 8, 8), np.arange(400.0)[:, None])
+
+    assert often == pytest.approx(once)
+    assert others == pytest.approx(once / np.sqrt(8))
 
 
 def test_what_an_operator_knows_better_is_given_in_the_attribute_s_own_unit() -> None:

@@ -81,7 +81,9 @@ _EVENNESS = 1.0
 _TAIL, _TAIL_OF_T, _TAIL_MAX = 0.95, 4.0, 10.0
 """a quantile of residuals, from how many usual ones on it is a long tail, and how much of that is believed"""
 _WORSE = 1.02
-"""if kriging's hold-outs are so much worse than inverse distance's, the latter is taken"""
+"""how much worse than inverse distance's kriging's hold-outs may be; if that is not certain, the simpler one is taken"""
+_CERTAIN = 2.0
+"""standard errors within which a figure may lie"""
 
 
 _FAMILY_OF: dict[Transform, Family] = {"identity": "any", "log": "positive", "bounded": "bounded"}
@@ -172,16 +174,17 @@ def calibrate(
         )  # fmt: skip
     space, kept = _choose_transform(usable, start, transform)
     begin = _rough(_inside(kept, space), space)
-    middle = _fitted(_inside(kept, space), begin, TARGETS // 2)
+    # The tail of rough parameters says more about these than about the readings.
+    middle = _fitted(_inside(kept, space), replace(begin, tail=1.0), TARGETS // 2)
     kept = [tick.without(reject_outliers(tick, middle)) for tick in usable]
     kept = [tick for tick in kept if len(tick) >= 2] or usable
     found = _fitted(_inside(kept, space), middle, TARGETS)
-    found, worse = _corrected(kept, found)
+    found, (worse, unsure) = _corrected(kept, found)
     why = f"{describe(found)}, fitted to {counted}"
     if few:
         why += f"; {CHEAP}: fewer than {STATIONS_FEW} stations"
-    elif kernel == DEFAULT and worse > _WORSE:
-        why += f"; {CHEAP}: its hold-outs are better by {worse - 1:.0%}"
+    elif kernel == DEFAULT and worse + _CERTAIN * unsure > _WORSE:
+        why += f"; {CHEAP}: {DEFAULT} has {worse:.2f} ± {unsure:.2f} times its errors at hold-outs"
         few = True
     return Calibration(found, CHEAP if few else kernel, stations, readings, why)
 
@@ -376,8 +379,8 @@ class _Pool:
     """(h, 8) the nearest of them, for kernels that use no more"""
     weight: Floats
     """(h,) by the area that the observation stands for"""
-    direct: npt.NDArray[np.bool_]
-    """(h,) whether no neighbour was left out with it"""
+    skipped: npt.NDArray[np.int64]
+    """(h,) how many of the nearest others were left out with it"""
 
     @property
     def points(self) -> Floats:
@@ -440,10 +443,10 @@ def _hold_outs(ticks: list[Observations], targets: int) -> _Pool:
                 reach = distance[:, skip + _NEIGHBOURS]
             parts.append((
                 chosen + before, np.sort(others + before, axis=1), reach, others[:, :8] + before, weight,
-                np.full(len(chosen), skip == 0),
+                np.full(len(chosen), skip),
             ))  # fmt: skip
         before += count
-    target, index, reach, near, weight, direct = (np.concatenate(a) for a in zip(*parts, strict=True))
+    target, index, reach, near, weight, skipped = (np.concatenate(a) for a in zip(*parts, strict=True))
     heights = [tick.covariate for tick in ticks]
     everything = Observations(
         np.concatenate([tick.positions for tick in ticks]),
@@ -453,7 +456,7 @@ def _hold_outs(ticks: list[Observations], targets: int) -> _Pool:
     )
     return _Pool(
         everything, target.astype(np.int64), Neighbours(index.astype(np.int32), reach.astype(np.float64)),
-        near.astype(np.int32), weight.astype(np.float64), direct.astype(np.bool_),
+        near.astype(np.int32), weight.astype(np.float64), skipped.astype(np.int64),
     )  # fmt: skip
 
 
@@ -536,16 +539,27 @@ def _score(pool: _Pool, shape: str, length: float, noise: float, scale: _Scale) 
     return _Scored(scores, float((weight * scores).sum()), float(np.sqrt(sill_square)), residual, total)
 
 
-def _clearly_better(new: Floats, old: Floats, weight: Floats, observations: float) -> bool:
+def _clearly_better(new: _Scored, old: _Scored, pool: _Pool, observations: float) -> bool:
     """Whether the mean gain is more than its standard error; with few observations, several of these.
 
-    A sensor is held out once per skip, and once per tick if it reports in several: not independently.
+    A sensor is held out once per skip, and once per tick if it reports in several: not independently. What it says
+    from tick to tick counts as one voice, or places that are odd all day would outvote the others. And the gain must
+    not be one of stated errors alone: values that are farther off are no better for being honest about it.
     """
-    share = weight / weight.sum()
-    gain = old - new
+    share = pool.weight / pool.weight.sum()
+    if float((share * new.residual**2).sum()) > float((share * old.residual**2).sum()):
+        return False
+    gain = old.scores - new.scores
     mean = float((share * gain).sum())
-    error = np.sqrt((share**2 * (gain - mean) ** 2).sum() * len(SKIPS))
+    voice = np.column_stack([pool.points, pool.skipped])
+    error = _voices_error(share * (gain - mean), voice) * np.sqrt(len(SKIPS))
     return bool(mean > error * max(1.0, _MANY / observations))
+
+
+def _voices_error(parts: Floats, voice: Floats) -> float:
+    """Standard error of a sum of parts with mean 0, those of one voice (a row) counted as one."""
+    number = np.unique(voice, axis=0, return_inverse=True)[1]
+    return float(np.sqrt((np.bincount(number.ravel(), weights=parts) ** 2).sum()))
 
 
 def _fitted(ticks: list[Observations], start: Parameters, targets: int) -> Parameters:
@@ -566,7 +580,7 @@ def _fitted(ticks: list[Observations], start: Parameters, targets: int) -> Param
         length, noise, scored = _search(pool, shape, spacing, scale)
     smoother = _search(pool, "matern", spacing, scale)
     # The exponential does not overshoot beyond the last sensor: it stays unless the other is clearly better.
-    if _clearly_better(smoother[2].scores, scored.scores, pool.weight, len(values) / len(ticks)):
+    if _clearly_better(smoother[2], scored, pool, len(values) / len(ticks)):
         shape, (length, noise, scored) = "matern", smoother
     # The sill of Student's t is not yet one standard error; noise and sill alike take what is missing.
     typical = np.abs(scored.residual) / np.sqrt(scored.total)
@@ -637,8 +651,8 @@ def _search(pool: _Pool, shape: str, spacing: float, scale: _Scale) -> tuple[flo
 # The errors.
 
 
-def _corrected(ticks: list[Observations], found: Parameters) -> tuple[Parameters, float]:
-    """With the corrections of stated errors; and kriging's RMSE of hold-outs against inverse distance's."""
+def _corrected(ticks: list[Observations], found: Parameters) -> tuple[Parameters, tuple[float, float]]:
+    """With the corrections of stated errors; and kriging's RMSE of hold-outs against inverse distance's (`_worse`)."""
     inside = _inside(ticks, found)
     pool = _hold_outs(inside, TARGETS)
     held = pool.all.values[pool.target]
@@ -657,10 +671,18 @@ def _corrected(ticks: list[Observations], found: Parameters) -> tuple[Parameters
 
     truth = raw.values[pool.target]
     values = published(mu, np.sqrt(variance), np.sqrt(variance + own), found).values
-    direct, weight = pool.direct, pool.weight
-    miss, miss_plain = (float((weight * (v - truth) ** 2)[direct].sum()) for v in (values, mixed))
-    worse = float(np.sqrt(miss / miss_plain)) if miss_plain > 0.0 else 1.0
-    return found, worse
+    direct, weight = pool.skipped == 0, pool.weight
+    miss, miss_plain = ((weight * (v - truth) ** 2)[direct] for v in (values, mixed))
+    return found, _worse(miss, miss_plain, pool.points[direct])
+
+
+def _worse(miss: Floats, miss_plain: Floats, voice: Floats) -> tuple[float, float]:
+    """The ratio of two RMSE, by weighted squares, and its standard error as the stations scatter."""
+    total, plain = float(miss.sum()), float(miss_plain.sum())
+    if not (total > 0.0 and plain > 0.0):
+        return 1.0, 0.0
+    ratio = np.sqrt(total / plain)
+    return float(ratio), _voices_error(miss - ratio**2 * miss_plain, voice) / (2.0 * ratio * plain)
 
 
 def _coefficients(
