@@ -81,7 +81,7 @@ _EVENNESS = 1.0
 _TAIL, _TAIL_OF_T, _TAIL_MAX = 0.95, 4.0, 10.0
 """a quantile of residuals, from how many usual ones on it is a long tail, and how much of that is believed"""
 _WORSE = 1.02
-"""how much worse than inverse distance's kriging's hold-outs may be; if that is not certain, the simpler one is taken"""
+"""how much worse than inverse distance's kriging's hold-outs may be; unless that is certain, the former is taken"""
 _CERTAIN = 2.0
 """standard errors within which a figure may lie"""
 
