@@ -24,7 +24,7 @@ from sensorgrid.model.grid import Grid
 from sensorgrid.pipeline.gridding.groups import Group
 from sensorgrid.pipeline.gridding.kernels.interface import Floats, Observations, metres
 from sensorgrid.pipeline.gridding.measurements import Measurements, deduplicate
-from sensorgrid.pipeline.gridding.series import Past, SeriesLimits, check_series
+from sensorgrid.pipeline.gridding.series import Past, SeriesLimits, Surroundings, check_series
 from sensorgrid.pipeline.gridding.tile import last_vectors
 from sensorgrid.pipeline.ingest.attributes import KNOWN
 
@@ -136,7 +136,8 @@ def network_of(
 ) -> StationNetwork:
     """The network behind measurements of one group at some ticks; `elevation` is by number of the sensor."""
     rows, _ = deduplicate([rows])
-    checked = check_series(rows, limits, max_age_s, Past.nothing())
+    around = Surroundings(grid.coordinates, grid.tick)
+    checked = check_series(rows, limits, max_age_s, Past.nothing(), around)
     sensors, first = np.unique(rows.sensor, return_index=True)
     longitude, latitude = rows.x[first], rows.y[first]
     station = places(metres(longitude, latitude, grid.coordinates))
