@@ -198,7 +198,7 @@ def test_a_fast_change_that_several_sensors_share_is_an_event() -> None:
 
 
 def test_one_or_two_sensors_are_no_event_and_neither_is_a_change_the_other_way_or_a_small_one() -> None:
-    still = {n: 10.7 for n in range(1, 8)}
+    still = dict.fromkeys(range(1, 8), 10.7)
 
     assert flagged(front(still | {3: 22.0})) == [3]
     assert flagged(front(still | {3: 22.0, 4: 22.0})) == [3, 4]
@@ -209,7 +209,7 @@ def test_one_or_two_sensors_are_no_event_and_neither_is_a_change_the_other_way_o
 
 
 def test_a_change_elsewhere_or_long_ago_bears_no_witness() -> None:
-    far = front({n: 10.7 for n in range(1, 8)} | {1: 22.0})
+    far = front(dict.fromkeys(range(1, 8), 10.7) | {1: 22.0})
     hot = rows_of([(n, 0, minute, v) for n in (50, 51, 52) for minute, v in ((50, 10.0), (60, 22.0))])
     early = rows_of(
         [(n, 0, minute, v) for n in (8, 9) for minute, v in ((20, 10.0), (30, 22.0), (50, 22.2), (60, 22.1))]

@@ -96,7 +96,7 @@ class Domain:
     def context_s(self) -> float:
         """How much of the past decides what a tick looks like: the backfill must have it at hand."""
         # A verdict looks at two rows before, each within a gap, or at all rows within the time of a flat line.
-        # Sensors that may have seen the same change are asked for it from the tick before on, from their row before that.
+        # Sensors that may have seen the same change are asked from the tick before on, and from their row before that.
         longest = max(limit.flat_s for limit in self.limits)
         return max(3 * self.timing.max_age_s, 2 * self.timing.max_age_s + max(longest, 2 * self.grid.tick))
 
