@@ -201,14 +201,14 @@ def test_a_covariate_that_values_follow_is_used_and_one_that_says_nothing_is_not
 
 
 @pytest.mark.parametrize(
-    ("worse", "unsure", "kernel"), [(1.0, 0.02, CHEAP), (0.95, 0.02, DEFAULT), (1.0, 0.005, DEFAULT)]
+    ("worse", "at_worst", "kernel"), [(1.0, 1.03, CHEAP), (0.95, 0.99, DEFAULT), (1.03, 1.03, CHEAP)]
 )
 def test_kriging_must_be_certain_not_to_be_worse(
-    monkeypatch: pytest.MonkeyPatch, worse: float, unsure: float, kernel: str
+    monkeypatch: pytest.MonkeyPatch, worse: float, at_worst: float, kernel: str
 ) -> None:
     places = np.random.default_rng(5).uniform(0, 1.2e6, (40, 2))
     tick = Observations(places, gaussian_field(MADE, places, 1), np.zeros(40))
-    monkeypatch.setattr(calibration, "_worse", lambda *_: (worse, unsure))
+    monkeypatch.setattr(calibration, "_worse", lambda *_: (worse, at_worst))
 
     found = calibrate([tick], prior(""))
 
@@ -216,14 +216,21 @@ def test_kriging_must_be_certain_not_to_be_worse(
     assert ("times its errors at hold-outs" in found.why) == (kernel == CHEAP)
 
 
-def test_how_much_worse_a_kernel_is_is_less_certain_with_fewer_stations() -> None:
+def test_how_much_worse_a_kernel_may_be_is_less_certain_with_fewer_stations_and_not_with_one_odd_one() -> (
+    None
+):
     rng = np.random.default_rng(3)
-    miss, other = rng.normal(0, 1, 400) ** 2, rng.normal(0, 1, 400) ** 2
+    miss, other = 0.9 * rng.normal(0, 1, 400) ** 2, rng.normal(0, 1, 400) ** 2
+    station, even = np.arange(400.0)[:, None], np.ones(400)
 
-    many, few = (_worse(miss[:n], other[:n], np.arange(float(n))[:, None]) for n in (400, 40))
+    many, few = (_worse(miss[:n], other[:n], even[:n], station[:n]) for n in (400, 40))
+    miss[0] = other[0] = 1e4
+    odd = _worse(miss, other, even, station)
 
-    assert many[0] == pytest.approx(np.sqrt(miss.sum() / other.sum()))
-    assert 0.02 < many[1] < 0.15 < few[1] < 0.4
+    assert many[0] == pytest.approx(np.sqrt(miss[1:].sum() / other[1:].sum()), rel=0.02)
+    assert 0.02 < many[1] - many[0] < 0.2 < few[1] - few[0] < 0.6
+    assert odd[0] == pytest.approx(1.0, abs=0.01)
+    assert odd[1] < many[1] + 0.05
 
 
 def test_a_station_that_says_the_same_in_every_tick_is_one_voice() -> None:

@@ -80,8 +80,10 @@ _EVENNESS = 1.0
 """power of a station's distance to its neighbours that it counts with: 2 would be the grid's view, 0 the stations'"""
 _TAIL, _TAIL_OF_T, _TAIL_MAX = 0.95, 4.0, 10.0
 """a quantile of residuals, from how many usual ones on it is a long tail, and how much of that is believed"""
-_WORSE = 1.02
+_WORSE = 1.01
 """how much worse than inverse distance's kriging's hold-outs may be; unless that is certain, the former is taken"""
+_USUAL = 3.0
+"""usual errors at which an error is cut for that comparison"""
 _CERTAIN = 2.0
 """standard errors within which a figure may lie"""
 
@@ -179,12 +181,14 @@ def calibrate(
     kept = [tick.without(reject_outliers(tick, middle)) for tick in usable]
     kept = [tick for tick in kept if len(tick) >= 2] or usable
     found = _fitted(_inside(kept, space), middle, TARGETS)
-    found, (worse, unsure) = _corrected(kept, found)
+    found, (worse, at_worst) = _corrected(kept, found)
     why = f"{describe(found)}, fitted to {counted}"
     if few:
         why += f"; {CHEAP}: fewer than {STATIONS_FEW} stations"
-    elif kernel == DEFAULT and worse + _CERTAIN * unsure > _WORSE:
-        why += f"; {CHEAP}: {DEFAULT} has {worse:.2f} ± {unsure:.2f} times its errors at hold-outs"
+    elif kernel == DEFAULT and at_worst > _WORSE:
+        why += (
+            f"; {CHEAP}: {DEFAULT} has {worse:.2f} times its errors at hold-outs, and may have {at_worst:.2f}"
+        )
         few = True
     return Calibration(found, CHEAP if few else kernel, stations, readings, why)
 
@@ -672,12 +676,24 @@ def _corrected(ticks: list[Observations], found: Parameters) -> tuple[Parameters
     truth = raw.values[pool.target]
     values = published(mu, np.sqrt(variance), np.sqrt(variance + own), found).values
     direct, weight = pool.skipped == 0, pool.weight
-    miss, miss_plain = ((weight * (v - truth) ** 2)[direct] for v in (values, mixed))
-    return found, _worse(miss, miss_plain, pool.points[direct])
+    miss, miss_plain = (((v - truth) ** 2)[direct] for v in (values, mixed))
+    return found, _worse(miss, miss_plain, weight[direct], pool.points[direct])
 
 
-def _worse(miss: Floats, miss_plain: Floats, voice: Floats) -> tuple[float, float]:
-    """The ratio of two RMSE, by weighted squares, and its standard error as the stations scatter."""
+def _worse(miss: Floats, miss_plain: Floats, weight: Floats, voice: Floats) -> tuple[float, float]:
+    """The ratio of two RMSE, from squared errors, and what it may be, as far as the stations tell.
+
+    A few odd stations make most of an RMSE, and make it uncertain. What it may be is therefore told by errors that
+    are cut at `_USUAL` usual ones, and by the scatter from station to station.
+    """
+    ratio, _ = _ratio(weight * miss, weight * miss_plain, voice)
+    most = _USUAL**2 * _quantile(np.r_[miss, miss_plain], np.r_[weight, weight], _ONE_SIGMA)
+    cut, unsure = _ratio(weight * np.minimum(miss, most), weight * np.minimum(miss_plain, most), voice)
+    return ratio, max(ratio, cut + _CERTAIN * unsure)
+
+
+def _ratio(miss: Floats, miss_plain: Floats, voice: Floats) -> tuple[float, float]:
+    """The root of a ratio of sums, and its standard error as voices scatter."""
     total, plain = float(miss.sum()), float(miss_plain.sum())
     if not (total > 0.0 and plain > 0.0):
         return 1.0, 0.0
