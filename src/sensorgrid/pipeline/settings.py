@@ -79,6 +79,8 @@ class GriddingSettings(Strict):
     """part of a tick that gridding may take before the cheaper kernel is chosen"""
     elevation: str | None = None
     """a file of heights of the ground (NetCDF, Zarr, GeoTIFF), for values that follow the elevation of sensors"""
+    covariates: dict[Annotated[str, Field(pattern=r"^[A-Za-z0-9_-]+$")], str] = Field(default_factory=dict)
+    """files of what else values may follow, by name, such as ``coast = "distance.nc"``; also for sensors"""
     attributes: dict[str, OwnGridding] = Field(default_factory=dict)
     """by attribute; ``[gridding.NAME]`` in the file"""
 
@@ -467,6 +469,10 @@ def _resolved(content: dict[str, Any], folder: Path) -> dict[str, Any]:
     gridding = fixed.get("gridding")
     if isinstance(gridding, dict) and isinstance(gridding.get("elevation"), str):
         fixed["gridding"] = gridding | {"elevation": path(gridding["elevation"])}
+    gridding = fixed.get("gridding")
+    if isinstance(gridding, dict) and isinstance(gridding.get("covariates"), dict):
+        files = {k: path(v) if isinstance(v, str) else v for k, v in gridding["covariates"].items()}
+        fixed["gridding"] = gridding | {"covariates": files}
     network = fixed.get("network")
     if isinstance(network, dict) and isinstance(network.get("tls"), dict):
         files = {k: path(v) if isinstance(v, str) else v for k, v in network["tls"].items()}

@@ -200,6 +200,26 @@ def test_a_covariate_that_values_follow_is_used_and_one_that_says_nothing_is_not
     assert none.slope_spread == 0
 
 
+def test_further_covariates_are_used_each_if_it_helps(made) -> None:  # type: ignore[no-untyped-def]
+    _, ticks, *_ = made
+    rng = np.random.default_rng(4)
+    coast, nonsense = rng.uniform(0, 300, 500), rng.uniform(0, 1, 500)
+    both = np.column_stack([np.full(500, np.nan), coast, nonsense])
+    start = replace(prior(""), covariates=("coast", "nonsense"))
+
+    found = calibrate([replace(t, values=t.values + 0.03 * coast, covariate=both) for t in ticks], start)
+
+    p = found.parameters
+    assert p.slope_spread == 0
+    assert p.slopes == (0.0, 0.0)
+    assert p.slope_spreads[0] > 0.003
+    assert p.slope_spreads[1] == 0
+    assert "following coast by 0 ±" in found.why
+    assert "nonsense" not in found.why
+    assert smooth(p, replace(p, slope_spreads=(1.0, 0.0)), 0.5).slope_spreads[0] > p.slope_spreads[0]
+    assert smooth(p, prior(""), 0.9).covariates == ()
+
+
 @pytest.mark.parametrize(
     ("worse", "at_worst", "kernel"), [(1.0, 1.03, CHEAP), (0.95, 0.99, DEFAULT), (1.03, 1.03, CHEAP)]
 )

@@ -30,7 +30,7 @@ from sensorgrid.pipeline.gridding.series import (
     check_series,
     fold,
 )
-from sensorgrid.pipeline.gridding.tile import Recipe, RegionGrid, grid_region
+from sensorgrid.pipeline.gridding.tile import Covariates, Recipe, RegionGrid, grid_region
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +79,8 @@ class Domain:
     """the first tick to publish"""
     heights: Callable[[int], Floats | None] = lambda region: None
     """of the points of a region, if they are known"""
+    covariates: Covariates | None = None
+    """further ones that grids may follow"""
 
     def check(self, rows: Measurements, past: Past) -> Checked:
         """Check rows against their own past, and fast changes against their neighbours'."""
@@ -89,8 +91,9 @@ class Domain:
         """One region at one tick."""
         recipe = self.recipes.recipe(self.group, tick)
         return grid_region(
-            checked, self.group, self.grid, region, tick, self.timing.max_age_s, recipe, self.heights(region)
-        )
+            checked, self.group, self.grid, region, tick, self.timing.max_age_s, recipe, self.heights(region),
+            self.covariates,
+        )  # fmt: skip
 
     @property
     def context_s(self) -> float:

@@ -6,7 +6,7 @@ an error that is right between crowded sensors is too small out there. Hold-outs
 a dozen stations with a week of data say as much as a thousand at one moment.
 
 What predicts the hold-outs best, value and error together, is taken: first the transform, then the covariance, then
-the prior of the slope with the covariate. Last, the errors that these promise are compared with the residuals, and
+the priors of the slopes with covariates. Last, the errors that these promise are compared with the residuals, and
 corrected by what they turn out to follow (`kernels.errors`). Sensors in crowds count less: the grid is even, the
 sensors are not.
 """
@@ -30,6 +30,7 @@ from sensorgrid.pipeline.gridding.kernels.interface import (
     Observations,
     Parameters,
     Transform,
+    columns_of,
 )
 from sensorgrid.pipeline.gridding.kernels.inverse_distance import InverseDistance
 from sensorgrid.pipeline.gridding.kernels.kriging import Kriging, estimate
@@ -68,6 +69,8 @@ _CLEARLY = 0.01
 _TRANSFORM_TARGETS = 300
 _SLOPES = (0.25, 0.5, 1.0, 2.0)
 """spreads of the slope that are tried, in usual slopes"""
+_SPREADS = (0.1, 0.3, 1.0)
+"""the same of further covariates, in what values differ by where the covariate does"""
 _SLOPE_GAIN = 0.003
 """of the score, by which a covariate must help"""
 _CORRECTION = 0.5
@@ -222,7 +225,10 @@ def describe(p: Parameters) -> str:
     else:
         shown = "values as they are"
     if p.slope_spread > 0:
-        shown += f", following the covariate by {p.slope:.3g} ± {p.slope_spread:.2g} per unit"
+        shown += f", following the elevation by {p.slope:.3g} ± {p.slope_spread:.2g} per metre"
+    for name, spread in zip(p.covariates, p.slope_spreads, strict=False):
+        if spread > 0:
+            shown += f", following {name} by 0 ± {spread:.2g} per unit"
     return shown
 
 
@@ -245,6 +251,7 @@ def smooth(old: Parameters, new: Parameters, weight: float) -> Parameters:
         return tuple(level(x, y) for x, y in zip(a, b, strict=True))
 
     newer = new if weight >= 0.5 else old
+    alike = old.covariates == new.covariates and len(old.slopes) == len(new.slopes)
     return replace(
         newer,
         mean=level(old.mean, new.mean),
@@ -257,6 +264,8 @@ def smooth(old: Parameters, new: Parameters, weight: float) -> Parameters:
         errors_plain=levels(old.errors_plain, new.errors_plain),
         slope=level(old.slope, new.slope),
         slope_spread=level(old.slope_spread, new.slope_spread),
+        slopes=levels(old.slopes, new.slopes) if alike else newer.slopes,
+        slope_spreads=levels(old.slope_spreads, new.slope_spreads) if alike else newer.slope_spreads,
         age_s=level(old.age_s, new.age_s),
         tail=level(old.tail, new.tail),
     )
@@ -409,6 +418,9 @@ class _Scale:
     """beyond which the drift counts"""
     slope: float = 0.0
     slope_spread: float = 0.0
+    slopes: tuple[float, ...] = ()
+    """of further covariates"""
+    slope_spreads: tuple[float, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -504,7 +516,7 @@ def _rough(ticks: list[Observations], start: Parameters) -> Parameters:
     pool = _hold_outs(ticks, _TRANSFORM_TARGETS)
     rough = replace(start, mean=middle, spread=3 * spread, length=length, sill=spread, noise=0.2 * spread,
                     shape="exponential", errors=(0.0,) * 5, errors_plain=(0.0,) * 5, slope=0.0,
-                    slope_spread=0.0)  # fmt: skip
+                    slope_spread=0.0, slopes=(), slope_spreads=())  # fmt: skip
     scored = _score(pool, "exponential", length, 0.2, _scale(pool, rough))
     typical = np.abs(scored.residual) / np.sqrt(scored.total)
     sill = _quantile(typical, pool.weight, _ONE_SIGMA)
@@ -514,8 +526,9 @@ def _rough(ticks: list[Observations], start: Parameters) -> Parameters:
 
 def _scale(pool: _Pool, start: Parameters) -> _Scale:
     return _Scale(
-        start.mean, start.spread, start.sill, start.drift, start.age_s, start.slope, start.slope_spread
-    )
+        start.mean, start.spread, start.sill, start.drift, start.age_s, start.slope, start.slope_spread,
+        start.slopes, start.slope_spreads,
+    )  # fmt: skip
 
 
 def _score(pool: _Pool, shape: str, length: float, noise: float, scale: _Scale) -> _Scored:
@@ -525,7 +538,8 @@ def _score(pool: _Pool, shape: str, length: float, noise: float, scale: _Scale) 
     unit = Parameters(
         scale.mean, scale.spread / scale.sill, length, noise, 0.0,
         shape="matern" if shape == "matern" else "exponential", slope=scale.slope,
-        slope_spread=scale.slope_spread / scale.sill,
+        slope_spread=scale.slope_spread / scale.sill, slopes=scale.slopes,
+        slope_spreads=tuple(spread / scale.sill for spread in scale.slope_spreads),
     )  # fmt: skip
     mu, variance, _ = estimate(pool.all, pool.neighbours, pool.points, unit, pool.covariate, own)
     residual, total = pool.all.values[pool.target] - mu, variance + own[pool.target]
@@ -582,6 +596,10 @@ def _fitted(ticks: list[Observations], start: Parameters, targets: int) -> Param
     if sloped is not None:
         scale = sloped
         length, noise, scored = _search(pool, shape, spacing, scale)
+    further = _further_slopes(pool, length, noise, scored, scale, len(values) / len(ticks))
+    if any(further.slope_spreads):
+        length, noise, scored = _search(pool, shape, spacing, further)
+    scale = further
     smoother = _search(pool, "matern", spacing, scale)
     # The exponential does not overshoot beyond the last sensor: it stays unless the other is clearly better.
     if _clearly_better(smoother[2], scored, pool, len(values) / len(ticks)):
@@ -591,7 +609,8 @@ def _fitted(ticks: list[Observations], start: Parameters, targets: int) -> Param
     sill = _quantile(typical, pool.weight, _ONE_SIGMA) or scored.sill
     return replace(
         start, mean=mean, spread=spread, length=length, noise=noise * sill, shape=shape, sill=sill,
-        slope=scale.slope, slope_spread=scale.slope_spread, tail=max(_tail(typical, pool.weight), start.tail),
+        slope=scale.slope, slope_spread=scale.slope_spread, slopes=scale.slopes,
+        slope_spreads=scale.slope_spreads, tail=max(_tail(typical, pool.weight), start.tail),
     )  # fmt: skip
 
 
@@ -602,32 +621,77 @@ def _tail(typical: Floats, weight: Floats) -> float:
 
 
 def _slope(pool: _Pool, length: float, noise: float, plain: _Scored, scale: _Scale) -> _Scale | None:
-    """The scale with the prior of the slope that predicts best; None if the covariate does not help."""
+    """The scale with the prior of the slope that predicts best; None if the elevation does not help."""
+    found = _apart(pool, 0)
+    if found is None:
+        return None
+    apart, rest, weight = found
+    slope, even = 0.0, weight
+    for _ in range(8):  # by reweighting, so that a few places do not decide
+        slope = float((weight * apart * rest).sum() / (weight * apart * apart).sum())
+        miss = np.abs(rest - slope * apart)
+        usual = _quantile(miss, even, _ONE_SIGMA) or 1.0
+        weight = even / (1.0 + (miss / usual) ** 2 / _DEGREES)
+    if slope == 0.0:
+        return None
+    tried = [replace(scale, slope=slope, slope_spread=share * abs(slope)) for share in _SLOPES]
+    return _best(pool, length, noise, plain, tried)[0]
+
+
+def _further_slopes(
+    pool: _Pool, length: float, noise: float, scored: _Scored, scale: _Scale, observations: float
+) -> _Scale:
+    """The scale with further covariates that clearly help, one after the other.
+
+    What values follow the elevation by is known in general; what they follow the distance to the coast by differs from
+    coast to coast and from season to season. So their slopes are expected to be 0, give or take what predicts best.
+    """
+    count = 0 if pool.all.covariate is None else columns_of(pool.all.covariate).shape[1] - 1
+    scale = replace(scale, slopes=(0.0,) * count, slope_spreads=(0.0,) * count)
+    for column in range(count):
+        found = _apart(pool, column + 1)
+        if found is None:
+            continue
+        apart, rest, weight = found
+        usual = np.sqrt(float((weight * rest**2).sum()) / float((weight * apart**2).sum()))
+        before, after = scale.slope_spreads[:column], scale.slope_spreads[column + 1 :]
+        tried = [
+            replace(scale, slope_spreads=(*before, float(share * usual), *after))
+            for share in _SPREADS
+            if usual
+        ]
+        better, its = _best(pool, length, noise, scored, tried)
+        if better is not None and its is not None and _clearly_better(its, scored, pool, observations):
+            scale, scored = better, its
+    return scale
+
+
+def _best(
+    pool: _Pool, length: float, noise: float, plain: _Scored, tried: list[_Scale]
+) -> tuple[_Scale | None, _Scored | None]:
+    """Of several scales the one that predicts best, and how well; None if none is worth it."""
+    scored = [_score(pool, "exponential", length, noise, found) for found in tried]
+    if not scored:
+        return None, None
+    best = int(np.argmin([one.score for one in scored]))
+    return (tried[best], scored[best]) if scored[best].score < plain.score - _SLOPE_GAIN else (None, None)
+
+
+def _apart(pool: _Pool, column: int) -> tuple[Floats, Floats, Floats] | None:
+    """By how much hold-outs differ from their neighbours in a covariate and in value, and their weight."""
     if pool.all.covariate is None:
         return None
-    index = pool.neighbours.index
-    height = np.where(index >= 0, pool.all.covariate[index], np.nan)
+    covariate, index = columns_of(pool.all.covariate)[:, column], pool.neighbours.index
+    height = np.where(index >= 0, covariate[index], np.nan)
     known = np.isfinite(height)
     counted = np.maximum(known.sum(axis=1), 1)
-    apart = pool.all.covariate[pool.target] - np.where(known, height, 0.0).sum(axis=1) / counted
+    apart = covariate[pool.target] - np.where(known, height, 0.0).sum(axis=1) / counted
     around = np.where(known, pool.all.values[index], 0.0).sum(axis=1) / counted
     rest = pool.all.values[pool.target] - around
     use = np.isfinite(apart) & (known.sum(axis=1) >= 3)
     if not use.any() or not (apart[use] ** 2).any():
         return None
-    apart, rest, weight = apart[use], rest[use], pool.weight[use].copy()
-    slope = 0.0
-    for _ in range(8):  # by reweighting, so that a few places do not decide
-        slope = float((weight * apart * rest).sum() / (weight * apart * apart).sum())
-        miss = np.abs(rest - slope * apart)
-        usual = _quantile(miss, pool.weight[use], _ONE_SIGMA) or 1.0
-        weight = pool.weight[use] / (1.0 + (miss / usual) ** 2 / _DEGREES)
-    if slope == 0.0:
-        return None
-    tried = [replace(scale, slope=slope, slope_spread=share * abs(slope)) for share in _SLOPES]
-    scores = [_score(pool, "exponential", length, noise, found).score for found in tried]
-    best = int(np.argmin(scores))
-    return tried[best] if scores[best] < plain.score - _SLOPE_GAIN else None
+    return apart[use], rest[use], pool.weight[use]
 
 
 def _search(pool: _Pool, shape: str, spacing: float, scale: _Scale) -> tuple[float, float, _Scored]:
