@@ -6,6 +6,7 @@ down. Secrets stand in the environment only: the file names the variable. Relati
 
 import math
 from pathlib import Path
+from re import fullmatch
 from typing import Annotated, Any, Literal
 
 from pydantic import Field, ValidationError, model_validator
@@ -79,7 +80,7 @@ class GriddingSettings(Strict):
     """part of a tick that gridding may take before the cheaper kernel is chosen"""
     elevation: str | None = None
     """a file of heights of the ground (NetCDF, Zarr, GeoTIFF), for values that follow the elevation of sensors"""
-    covariates: dict[Annotated[str, Field(pattern=r"^[A-Za-z0-9_-]+$")], str] = Field(default_factory=dict)
+    covariates: dict[str, str] = Field(default_factory=dict)
     """files of what else values may follow, by name, such as ``coast = "distance.nc"``; also for sensors"""
     attributes: dict[str, OwnGridding] = Field(default_factory=dict)
     """by attribute; ``[gridding.NAME]`` in the file"""
@@ -93,6 +94,13 @@ class GriddingSettings(Strict):
         own = {k: v for k, v in found.items() if isinstance(v, dict) and k not in cls.model_fields}
         rest = {k: v for k, v in found.items() if k not in own}
         return rest | {"attributes": {**rest.get("attributes", {}), **own}} if own else rest
+
+    @model_validator(mode="after")
+    def _check_covariates(self) -> "GriddingSettings":
+        for name in self.covariates:
+            if not fullmatch(r"[A-Za-z0-9_-]+", name):
+                raise ValueError(f"covariates: found {name!r}, expected a name of letters, digits, _ and -")
+        return self
 
     @model_validator(mode="after")
     def _check_transforms(self) -> "GriddingSettings":

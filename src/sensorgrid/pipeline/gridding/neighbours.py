@@ -29,7 +29,7 @@ from sensorgrid.pipeline.gridding.kernels.covariance import noise_variance
 from sensorgrid.pipeline.gridding.kernels.errors import reading_variance
 from sensorgrid.pipeline.gridding.kernels.interface import Floats, Observations, Parameters
 from sensorgrid.pipeline.gridding.kernels.kriging import estimate
-from sensorgrid.pipeline.gridding.kernels.neighbourhood import CHUNK, Neighbours, others_of
+from sensorgrid.pipeline.gridding.kernels.neighbourhood import CHUNK, Neighbours, chunks, others_of
 from sensorgrid.pipeline.gridding.kernels.transforms import transformed
 
 Bools = npt.NDArray[np.bool_]
@@ -168,8 +168,8 @@ def _confirmed(
     width = used.shape[1]
     turns = min(LEFT_OUT, width)
     without = np.array([[j for j in range(width) if j != i] for i in range(turns)])
-    for start in range(0, len(doubtful), CHUNK // turns):
-        some = doubtful[start : start + CHUNK // turns]
+    for part in chunks(len(doubtful), CHUNK // turns):
+        some = doubtful[part]
         fewer = used[some][:, without].reshape(-1, width - 1)
         again, _ = _badness(observations, noise, np.repeat(targets[some], turns), fewer, parameters)
         again = np.sort(again.reshape(-1, turns), axis=1)
