@@ -1,12 +1,14 @@
-"""A broker as a server: who may come in, what the pipeline brings, what the lake knows, how it stops.
+"""A broker as a server: whom it admits, what it takes from the pipeline and the lake, and how it stops.
 
-All that a broker decides it decides in `sensorgrid.overlay`; all that connections need is in
-`sensorgrid.links.driver`. What is left is here: the door, the publishers, the tail of the lake, and a clean end.
+A broker's decisions are made in `sensorgrid.overlay`, and `sensorgrid.links.driver` handles its connections. The rest
+is here: admission of connections, publishers, the tail of the lake, and a clean stop.
 """
 
 import asyncio
+import contextlib
 import ssl
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import UTC, datetime
 from itertools import islice
 from random import Random
@@ -28,11 +30,17 @@ from sensorgrid.overlay.broker import Broker
 from sensorgrid.overlay.events import (
     Adopted,
     Effect,
+    Inquire,
+    Joining,
     Learned,
+    Leaving,
+    Left,
     Outdated,
+    Propose,
     Published,
     Recall,
     Recalled,
+    Ruled,
     Stopping,
 )
 from sensorgrid.overlay.geography import box_of
@@ -44,7 +52,10 @@ from sensorgrid.overlay.policies.paper import Paper
 from sensorgrid.overlay.policies.relays import Relays
 from sensorgrid.overlay.roster import Region, Roster, RosterError
 from sensorgrid.runtime.history import Tick, read_tail
+from sensorgrid.runtime.rosters import RosterStore, StoreError
 
+LEAVE_S = 30.0
+"""how long a broker that goes waits for its heirs"""
 DRAIN_S = 5.0
 """how long a stop waits for what was sent to be read"""
 CLIENTS_MAX = 20_000
@@ -67,7 +78,7 @@ Log = Callable[..., None]
 
 
 def silent(event: str, **fields: Any) -> None:
-    """A log that nobody reads."""
+    """A log that goes nowhere."""
 
 
 class Host:
@@ -104,6 +115,12 @@ class Host:
         """of the wire, that it speaks"""
         offered = (wire.LZ4,) if network.options.compress == wire.LZ4 and can_pack() else ()
         self._hello = wire.Hello(versions, wire.BROKER, me, network.roster.terms.grid, offered, software)
+        self.store = RosterStore(network.lake) if network.settings.beat_s is not None else None
+        """of an open network"""
+        self._url = ""
+        """where others dial it, as it told them"""
+        self.left = asyncio.Event()
+        """this broker has left the network, as it wished"""
         self.published = 0
         """blocks taken from the pipeline"""
         self.stopping = False
@@ -122,7 +139,7 @@ class Host:
         return self.broker.boards.roster.current or self.network.roster
 
     def learn(self, roster: Roster) -> None:
-        """Hold a newer roster, and let everybody hold it."""
+        """Hold a newer roster, and spread it."""
         if difference := self.roster.terms.difference(roster.terms):
             raise RosterError(
                 f"roster {roster.version}: {difference.text}; it cannot change while brokers run"
@@ -149,6 +166,12 @@ class Host:
         network, address = self.network, self.network.addresses[self.me]
         if fault := network.roster.fault(network.grid):
             raise RosterError(fault)
+        myself = network.roster.by_id[self.me]
+        if self.store is not None:
+            network = self.network = replace(network, roster=await self._stored(self.store, network.roster))
+            self._url = myself.url
+            if fault := self._other_of_my_name(network.roster):
+                raise RosterError(fault)
         tls = network.options.tls
         self.driver = Driver(
             self.broker,
@@ -163,16 +186,45 @@ class Host:
         self.driver.on_unreachable = self._unreachable
         self.driver.tap = self.tap
         server = None if tls is None else server_tls(tls.cert_file, tls.key_file)
-        # Compiled now, while nobody waits: the first wish would otherwise hold up everybody's greeting.
+        # Compiled now, before anyone waits: otherwise the first request would hold up all greetings.
         prepare(network.grid)
         self.listener = await listen(address.host, address.port, self._enter, tls=server)
         ways = {"policy": network.options.policy, "relays": network.options.relays}
         mine = len(network.roster.by_owner.get(self.me, ()))
         self.log("listening", broker=self.me, url=address.url, regions=mine, **ways)
         self.driver.feed(Learned(network.roster))
+        if self.store is not None:
+            self.driver.feed(Joining(myself))
+
+    async def _stored(self, store: RosterStore, first: Roster) -> Roster:
+        """The newest roster of an open network; the file is its first one."""
+        found = await store.settle(None)
+        if found is None:
+            found = await store.settle(first if first.version == 1 else replace(first, version=1)) or first
+        if difference := first.terms.difference(found.terms):
+            raise RosterError(f"{store.place}: {difference.text}; it cannot change while a network exists")
+        return found
+
+    async def leave(self) -> None:
+        """Hand over what this broker owns and be no member any more, if others are left and it can be done in time."""
+        if self.store is None:
+            return
+        self.log("leaving", broker=self.me)
+        self.driver.feed(Leaving())
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(LEAVE_S):
+                while not self.left.is_set() and not self._is_last():
+                    with contextlib.suppress(TimeoutError):
+                        async with asyncio.timeout(0.2):
+                            await self.left.wait()
+        self.log("left" if self.left.is_set() else "not left", broker=self.me, roster=self.roster.version)
+
+    def _is_last(self) -> bool:
+        """Whether all others go, too, or none are left: nobody is there to take over."""
+        return all(member.leaving for member in self.roster.members if member.id != self.me)
 
     async def stop(self) -> None:
-        """Send receivers on their way, let them read what was sent, and close."""
+        """Redirect receivers, let them read what was sent, and close."""
         if self.stopping:
             return
         self.stopping = True
@@ -244,7 +296,7 @@ class Host:
                 text = f"broker {hello.id}: expected another one of [network]"
                 if hello.roster is None or hello.roster.version <= self.roster.version:
                     return wire.Sorry(text)
-                # It may be new in a newer roster. That is for those to say whom this broker knows.
+                # It may be new in a newer roster. This broker learns that roster only from brokers that it knows.
                 self.driver.feed(Outdated())
                 return wire.Sorry(f"{text} as in roster {self.roster.version}", wire.NoConnection.UNKNOWN)
             if self.me < hello.id and PeerId(hello.id) in self.driver.dialling:
@@ -256,8 +308,15 @@ class Host:
                 return wire.Sorry(
                     f"broker {self.me}: found {self.clients} clients, expected fewer", wire.NoConnection.FULL
                 )
-        elif hello.role not in (wire.PUBLISHER, wire.OBSERVER):
-            return wire.Sorry(f"role: found {hello.role!r}, expected broker, client, publisher or observer")
+        elif hello.role == wire.NEWCOMER and self.store is None:
+            return wire.Sorry(
+                f"broker {self.me}: found a newcomer, expected none: the roster is a file; [network] open = true lets"
+                " it change by itself"
+            )
+        elif hello.role not in (wire.PUBLISHER, wire.OBSERVER, wire.NEWCOMER):
+            return wire.Sorry(
+                f"role: found {hello.role!r}, expected broker, client, publisher, observer or newcomer"
+            )
         return None
 
     def _is_behind(self, hello: wire.Hello) -> bool:
@@ -278,13 +337,15 @@ class Host:
         welcome = wire.welcome_of(
             self.roster, self.network.grid, peer.version, self.me, hello.role, compress, self._software
         )
+        if hello.role == wire.NEWCOMER:
+            welcome = msgspec.structs.replace(welcome, network=self._told_to_newcomers())
         self._send(peer, welcome)
         if hello.role == wire.PUBLISHER:
             self._publishers[peer] = None
             peer.serve(
                 lambda message: self._publish(peer, message), lambda reason: self._publisher_gone(peer)
             )
-        elif hello.role == wire.OBSERVER:
+        elif hello.role in (wire.OBSERVER, wire.NEWCOMER):
             peer.serve(lambda asked: self._observed(peer, asked), lambda _: None)
         elif hello.role == wire.BROKER:
             assert hello.id is not None
@@ -292,6 +353,11 @@ class Host:
         else:
             self._number += 1
             self.driver.adopt(PeerId(self._number), peer)
+
+    def _told_to_newcomers(self) -> dict[str, Any]:
+        """What a broker needs to know of the network that it wants to join, besides grid and roster."""
+        options = self.network.options.model_dump(exclude={"brokers", "host", "port", "version", "tls"})
+        return {"lake": self.network.lake, "options": options}
 
     def _send(self, peer: Peer, greeting: wire.Welcome | wire.Sorry) -> None:
         if peer.link is not None:
@@ -362,7 +428,7 @@ class Host:
         return self.network.grid.tick_at(datetime.now(UTC)) + self.network.settings.ring_ticks
 
     def _answer(self, peer: Peer, message: bytes) -> None:
-        """To a publisher or observer, as long as it reads what it is told."""
+        """Send to a publisher or observer, as long as it keeps reading."""
         if peer.link is not None:
             if peer.link.waiting > ANSWERS_BYTES_MAX:
                 peer.close(1013, "reads too slowly")
@@ -370,7 +436,7 @@ class Host:
                 peer.link.send(message)
 
     def _is_full(self, block: wire.Publish) -> bool:
-        """Whether the lake is being read for a region, and all that can be kept until then has come."""
+        """Whether the lake is being read for a region, and no more blocks can be kept until that is done."""
         supply = self.broker.boards.outlets.supplies.get(block.attribute, {}).get(block.cell)
         return supply is not None and supply.reading and len(supply.early) >= EARLY_MAX
 
@@ -407,6 +473,7 @@ class Host:
             clients_bytes=driver.clients_bytes,
             streams=tuple(streams),
             messages=dict(broker.kernel.counters.messages),
+            roster=self.roster.version,
         )
 
     def receivers(self) -> wire.Receivers:
@@ -437,14 +504,42 @@ class Host:
     def _effect(self, effect: Effect) -> None:
         if isinstance(effect, Adopted):
             roster = effect.roster
+            if (fault := self._other_of_my_name(roster)) and not self.driver.failed.done():
+                self.driver.failed.set_exception(RosterError(fault))
             mine = len(roster.by_owner.get(self.me, ()))
             self.log("roster", version=roster.version, brokers=len(roster.members), regions=mine)
             for publisher in [p for p in self._publishers if p.version >= 2]:
                 self._answer(publisher, wire.encode_told(wire.newer_of(roster)))
+        elif isinstance(effect, Propose):
+            self._spawn(self._settle(effect.roster))
+        elif isinstance(effect, Inquire):
+            self._spawn(self._settle(None))
+        elif isinstance(effect, Left):
+            self.left.set()
         elif isinstance(effect, Recall):
             if not self._recalls:
                 self.driver.loop.call_soon(lambda: self._spawn(self._recall()))
             self._recalls.append(effect)
+
+    def _other_of_my_name(self, roster: Roster) -> str:
+        """Of two brokers with one number, the one that comes second gives up: why, or nothing."""
+        found = roster.by_id.get(self.me)
+        if self.store is None or found is None or found.url == self._url:
+            return ""
+        return f"broker {self.me}: found another one at {found.url}, expected it at {self._url}; take another --id"
+
+    async def _settle(self, proposed: Roster | None) -> None:
+        """Have the store decide, and tell the broker what it holds."""
+        assert self.store is not None
+        try:
+            newest = await self.store.settle(proposed)
+        except StoreError as error:
+            self.log("store not reached", reason=str(error))
+            self.driver.feed(Ruled(False))
+            return
+        if newest is not None:
+            self.driver.feed(Learned(newest))
+        self.driver.feed(Ruled(True))
 
     async def _recall(self) -> None:
         """Read what several regions need in one go per attribute, off the loop."""
@@ -492,14 +587,14 @@ class Host:
 
 
 def server_tls(cert_file: str, key_file: str) -> ssl.SSLContext:
-    """For those who dial us."""
+    """TLS for peers that dial us."""
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     context.load_cert_chain(cert_file, key_file)
     return context
 
 
 def client_tls(ca_file: str | None) -> ssl.SSLContext:
-    """For those whom we dial."""
+    """TLS for peers that we dial."""
     return ssl.create_default_context(cafile=ca_file)
 
 

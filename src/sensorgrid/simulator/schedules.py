@@ -1,11 +1,11 @@
 """Random schedules of faults: a small world under pressure, attacked, healed, and then looked at.
 
-A schedule is its seed. Brokers with tight budgets, clients with overlapping queries, operators who move load about
-at random (so that redirects cross and streams run over several levels); then connections break or go half-open,
-brokers crash, pause, are cut off, regions change owner or are handed over to an heir, rosters spread from broker to
-broker, queries come and go, ticks are revised. In some worlds part of the brokers and clients speak an older version of
-the wire. In the end all is healed, and every query must have got exactly its points, or be suspended for lack of
-budget; and when everybody has left, nothing may be left behind.
+A schedule is its seed. Brokers with tight budgets, clients with overlapping queries, operators who move load about at
+random (so that redirects cross and streams run over several levels); then connections break or go half-open, brokers
+crash, pause, are cut off, regions change owner or are handed over to an heir, rosters spread from broker to broker,
+queries come and go, ticks are revised. In some worlds part of the brokers and clients speak an older version of the
+wire. In the end all is healed, and every query must have got exactly its points, or be suspended for lack of budget;
+and once all clients have left, nothing may be left behind.
 """
 
 import re
@@ -40,7 +40,7 @@ FAULTS = (
 )  # fmt: skip
 ALIVE_S, PATIENCE_S = 2.0, 1.2
 FOUND_S = HEALED_S + SILENCES * ALIVE_S + PATIENCE_S
-"""by then every broken connection was found by its silence, and who asked before that has his answer"""
+"""by then every broken connection has been found by its silence, and every earlier question has been answered"""
 EVENTS_MAX = 400_000
 RELAY_FAULTS = (*FAULTS, "slow", "move")
 ROSTER_FAULTS = ("hand-over", "hand-over", "roster")
@@ -72,12 +72,19 @@ class ScheduleOutcome:
 class Schedule:
     """One seed, played."""
 
+    end_s, gone_s = END_S, GONE_S
+    """when everything must have healed, and when everybody must have left"""
+    roaming = 0.85
+    """share of clients that can dial any broker, where brokers do not relay"""
+    by_hand = True
+    """whether operators change the roster"""
+
     def __init__(self, seed: int, watch: bool = False, trace: bool = False, relayed: bool = False) -> None:
         self.seed = seed
         self.watch = watch
         self.relayed = relayed
         """whether brokers relay, and most clients stay with the broker next to them"""
-        self.faults_known = RELAY_FAULTS if relayed else FAULTS
+        self.faults_known: tuple[str, ...] = RELAY_FAULTS if relayed else FAULTS
         self.slow: dict[PeerId, float] = {}
         """brokers whose connections take so many times as long"""
         self.rng = Random(f"relays {seed}" if relayed else f"schedule {seed}")
@@ -125,14 +132,14 @@ class Schedule:
             world.after(rng.uniform(FAULTS_FROM_S, HEALED_S - 4), self._strike)
         for _ in range(rng.randint(0, 3)):
             world.after(rng.uniform(4.0, HEALED_S), self._join)
-        for _ in range(self.chance.choice((0, 1, 1, 2))):
+        for _ in range(self.chance.choice((0, 1, 1, 2)) if self.by_hand else 0):
             kind = self.chance.choice(ROSTER_FAULTS)
             world.after(self.chance.uniform(8.0, HEALED_S - 6), partial(self._change_roster, kind))
         world.after(HEALED_S, self._heal)
-        self._run(END_S)
+        self._run(self.end_s)
         self._look()
         self._leave()
-        self._run(GONE_S)
+        self._run(self.gone_s)
         self.problems += checkers.rules(world)
         self.problems += checkers.leftovers(world)
         self.problems += self.deliveries.wrong[:5]
@@ -199,7 +206,7 @@ class Schedule:
                 revision = self.published[attribute, cell, tick] + 1
                 self._publish(attribute, cell, tick, revision)
         self.ticks += 1
-        if world.now + TICK_S < END_S - 6:
+        if world.now + TICK_S < self.end_s - 6:
             world.after(TICK_S, self._tick)
 
     def _publish(self, attribute: int, cell: int, tick: int, revision: int) -> None:
@@ -222,7 +229,7 @@ class Schedule:
         rng, world = self.rng, self.world
         order = list(self.brokers)
         rng.shuffle(order)
-        roams = rng.random() < (0.2 if self.relayed else 0.85)
+        roams = rng.random() < (0.2 if self.relayed else self.roaming)
         version = 1 if self.mixed and self.chance.random() < 0.5 else VERSION
         client = world.add_client(self._settings(1), tuple(order), roams, version)
         self.clients[client] = {}
@@ -408,7 +415,7 @@ class Schedule:
             self.problems += [f"at {self.world.now:.3f} s: {what}" for what in found]
 
     def _look(self) -> None:
-        """Everything has healed: look at what everybody has."""
+        """Everything has healed: check what each client and broker holds."""
         world = self.world
         self.problems += checkers.rules(world)
         self.problems += checkers.rosters(world)
