@@ -29,7 +29,7 @@ def test_it_shows_who_is_there_and_lets_one_leave(
         assert "roster 1" in shown
         assert all(net.url(number) in shown for number in (0, 2))
         assert [row["id"] for row in told["rows"]] == [0, 1, 2]
-        assert sum(row["regions"] for row in told["rows"]) == len(net.roster.regions)
+        assert sum(row["regions"] for row in told["rows"]) == 1 << net.network.grid.region_digits
         assert all(row["answers"] for row in told["rows"])
         assert "broker 1 leaves (roster 2)" in left.stdout
         assert PeerId(1) not in net.roster.by_id

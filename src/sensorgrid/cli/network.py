@@ -131,20 +131,24 @@ def rebalance(
         console.print(f"roster {_changed(config, wanted)}", highlight=False)
 
 
+def roster_of_file(path: str | Path) -> tuple[Any, Any]:
+    """The grid of a file, and its newest roster: in an open network, that beside its lake."""
+    from sensorgrid.configuration.network import read_network
+    from sensorgrid.runtime.rosters import RosterStore
+
+    network = read_network(path)
+    found = None if network.settings.beat_s is None else RosterStore(network.lake).newest()
+    return network.grid, found or network.roster
+
+
 def _roster(where: str) -> tuple[Any, Any]:
     """The grid and the newest roster, as a broker or the lake tells them."""
-    from sensorgrid.configuration.network import read_network
     from sensorgrid.links import wire
     from sensorgrid.links.link import LinkError
     from sensorgrid.links.observer import Observer
-    from sensorgrid.runtime.rosters import RosterStore
 
     if "://" not in where:
-        network = read_network(where)
-        if network.settings.beat_s is None:
-            return network.grid, network.roster
-        found = RosterStore(network.lake).newest()
-        return network.grid, found or network.roster
+        return roster_of_file(where)
 
     async def asked() -> Any:
         observer = Observer(where)
@@ -223,8 +227,8 @@ def _row(member: Any, roster: Any, status: Any) -> dict[str, Any]:
         "id": member.id,
         "url": member.url,
         "place": member.place,
-        "regions": len(roster.by_owner.get(member.id, ())),
-        "inherits": len(roster.by_heir.get(member.id, ())),
+        "regions": len({region.cell for region in roster.by_owner.get(member.id, ())}),
+        "inherits": len({region.cell for region in roster.by_heir.get(member.id, ())}),
         "state": ", ".join(marks) or "member",
         "answers": status is not None,
         "clients": None if status is None else status.clients,

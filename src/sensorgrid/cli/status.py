@@ -58,14 +58,14 @@ def status(
 
 
 def _urls(brokers: list[str]) -> list[str]:
-    from sensorgrid.configuration.network import read_network
+    from sensorgrid.cli.network import roster_of_file
 
     found = []
     for one in brokers:
         if "://" in one:
             found.append(one)
         else:
-            found += [address.url for address in read_network(one).addresses.values()]
+            found += [member.url for member in roster_of_file(one)[1].members]
     return list(dict.fromkeys(found))
 
 
