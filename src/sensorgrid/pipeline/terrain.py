@@ -5,7 +5,7 @@ read those (`heights_of`), so they need neither the file nor the libraries that 
 over its area where the file is finer than the grid, and is interpolated where it is coarser. Where the file has no
 value (the sea, in many files), the height is 0.
 
-Other covariates (the distance to the coast, a share of forest) are kept likewise, one file each (`Covariates`). Sensors
+Other covariates (the distance to the coast, a share of forest) are kept likewise, one file each (`GridCovariates`). Sensors
 get theirs from the same points, by interpolation at their place. Where a file has no value, the covariate is not known.
 """
 
@@ -44,7 +44,7 @@ class TerrainError(SensorGridError, ValueError):
 
 
 @dataclass(frozen=True)
-class Covariates:
+class GridCovariates:
     """Further covariates of a grid, by name; see `gridding.tile.Covariates`."""
 
     grid: Grid
@@ -95,9 +95,9 @@ class Covariates:
         return found
 
 
-def read_covariates(files: tuple[tuple[str, str], ...], grid: Grid) -> Covariates | None:
+def read_covariates(files: tuple[tuple[str, str], ...], grid: Grid) -> GridCovariates | None:
     """From files (name, path), each read once in a process; None if there are none."""
-    return Covariates(grid, dict(_read(files, grid)).get) if files else None
+    return GridCovariates(grid, dict(_read(files, grid)).get) if files else None
 
 
 @lru_cache(maxsize=2)
@@ -105,7 +105,7 @@ def _read(files: tuple[tuple[str, str], ...], grid: Grid) -> tuple[tuple[str, He
     return tuple((name, read_covariate(path, grid, name)) for name, path in files)
 
 
-def covariates_of(root: str, grid: Grid) -> Covariates:
+def covariates_of(root: str, grid: Grid) -> GridCovariates:
     """Those that a lake keeps, as tasks read them."""
 
     def whole(name: str) -> Heights | None:
@@ -113,7 +113,7 @@ def covariates_of(root: str, grid: Grid) -> Covariates:
         stamp = _stamp(root, file)
         return None if stamp is None else _checked_shape(root, stamp, grid, file)
 
-    return Covariates(grid, whole)
+    return GridCovariates(grid, whole)
 
 
 def covariate_file(name: str) -> str:
