@@ -33,7 +33,7 @@ from servers import wait_for
 
 NAME = "air_temperature"
 Values = npt.NDArray[np.generic]
-STAGE = DemoStage(shape=(64, 32), stations=400, brokers=4, late=0.0, copies=0.0)
+STAGE = DemoStage(shape=(64, 32), stations=400, brokers=4, open=False, late=0.0, copies=0.0)
 """nothing comes late, so nothing is revised: what a client gets first is what the batch makes"""
 COMMAND = (sys.executable, "-m", "sensorgrid")
 CLIENT = (sys.executable, str(Path(__file__).parents[1] / "chaos_client.py"))

@@ -28,9 +28,8 @@ STOPPED_S = 30.0
 
 @pytest.mark.long
 def test_a_network_changes_under_load_and_nobody_misses_anything(tmp_path: Path) -> None:
-    stage = replace(STAGE, brokers=8)
+    stage = replace(STAGE, brokers=8, open=True)
     config = write_configuration(stage, tmp_path)
-    config.write_text(config.read_text().replace("[network]\n", "[network]\nopen = true\n"))
     settings, network = read_settings(config), read_network(config)
     Lake(settings.lake).create().save_plan(stage.plan(settings, time.time()))
     store = RosterStore(network.lake)

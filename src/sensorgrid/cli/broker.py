@@ -29,7 +29,9 @@ def broker(
     join: Annotated[
         str | None,
         typer.Option(
-            "--join", metavar="URL", help="Be another broker of the open network that this one belongs to."
+            "--join",
+            metavar="URL",
+            help="Be another broker of the open network of this one; several with commas.",
         ),
     ] = None,
     url: Annotated[

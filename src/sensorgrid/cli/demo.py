@@ -42,7 +42,7 @@ def demo(
         typer.Option("--folder", help="Keep configuration, lake and logs here; otherwise they are removed."),
     ] = None,
 ) -> None:
-    """Show it: sensors, Spark, eight brokers, two dozen clients, one broker killed; then a verdict and a report.
+    """Show it: sensors, Spark, two dozen clients, eight brokers; one more joins, one dies; then a verdict and a report.
 
     The exit code is 0 only if the checks hold. Ctrl-C stops it and leaves nothing behind.
 

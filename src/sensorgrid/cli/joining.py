@@ -12,6 +12,7 @@ from sensorgrid.configuration.network import Network, newcomer
 from sensorgrid.index.cell import Cell
 from sensorgrid.links import wire
 from sensorgrid.links.driver import greet
+from sensorgrid.links.link import LinkError
 from sensorgrid.model.grid import Grid
 from sensorgrid.model.ids import BROKERS_MAX, PeerId
 from sensorgrid.model.query import Query
@@ -31,8 +32,8 @@ def asked_to_join(
     relay: bool,
     lake: str | None,
 ) -> tuple[Network, PeerId]:
-    """The network of the broker at `join`, with this process as another broker of it."""
-    welcome = asyncio.run(_asked(join))
+    """The network of a broker at `join`, one URL or several with commas, with this process as another broker of it."""
+    join, welcome = asyncio.run(_first_of([one.strip() for one in join.split(",")]))
     grid, roster = wire.grid_from(welcome.grid), wire.roster_of(welcome)
     told = dict(welcome.network) | ({"lake": lake} if lake else {})
     me = PeerId(max(roster.by_id, default=-1) + 1) if number is None else PeerId(number)
@@ -42,6 +43,17 @@ def asked_to_join(
     mine, bound = _addresses(join, url, listen)
     place = place_between(roster) if at is None else free_place(roster, _place(grid, roster, at))
     return newcomer(grid, roster, told, Member(me, mine, place, relay=relay), bound, None), me
+
+
+async def _first_of(urls: list[str]) -> tuple[str, wire.Welcome]:
+    """Whoever answers first, in order."""
+    faults = []
+    for url in urls:
+        try:
+            return url, await _asked(url)
+        except (LinkError, TimeoutError) as error:
+            faults.append(str(error))
+    raise LinkError("; ".join(faults))
 
 
 async def _asked(url: str) -> wire.Welcome:

@@ -54,6 +54,18 @@ class Outage:
 
 
 @dataclass(frozen=True, slots=True)
+class Joined:
+    """A broker that came while the demo ran."""
+
+    broker: PeerId
+    at_s: float
+    """when its process was started, in seconds since 1970"""
+    serves_s: float | None = None
+    """when it owned regions"""
+    regions: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class Result:
     """What `--json` writes, and a little more."""
 
@@ -70,6 +82,8 @@ class Result:
     delay_p99_s: float | None
     killed: int | None
     recovered_s: float | None
+    joined: int | None
+    serves_s: float | None
     checks: tuple[Check, ...]
 
     @property
@@ -206,6 +220,15 @@ def points_of_cell(grid: Grid, cell: int) -> Mask:
 # -- the verdict
 
 
+def _told_of(joined: Joined | None) -> str:
+    if joined is None:
+        return "no broker joined"
+    if joined.serves_s is None:
+        return f"broker {joined.broker} owns no region"
+    after_s = joined.serves_s - joined.at_s
+    return f"broker {joined.broker} owned {joined.regions} regions {after_s:.1f} s after its start"
+
+
 def judge(
     tallies: Sequence[Tally],
     truth: Fields,
@@ -215,6 +238,7 @@ def judge(
     first: int,
     last: int,
     asked: int,
+    joined: Joined | None = None,
 ) -> Result:
     """All checks on the ticks [first, last]; `asked` clients were sent out."""
     ticks = complete_ticks(tallies, first, last)
@@ -261,6 +285,7 @@ def judge(
                 else f"all had the tick that ran then after {recovered:.1f} s"
             ),
         ),
+        Check("one broker joined", joined is None or joined.serves_s is not None, _told_of(joined)),
         Check(
             f"median delay below {DELAY_MAX_S:g} s",
             p50 is not None and p50 < DELAY_MAX_S,
@@ -272,5 +297,7 @@ def judge(
         ticks=ticks, clients=clients, points_delivered=points, missing=missing, duplicated=doubled, wrong=wrong,
         bytes_between_brokers=between, bytes_without_sharing=alone,
         saving=1 - between / alone if alone else None, delay_p50_s=p50, delay_p99_s=p99,
-        killed=None if outage is None else int(outage.broker), recovered_s=recovered, checks=checks,
+        killed=None if outage is None else int(outage.broker), recovered_s=recovered,
+        joined=None if joined is None else int(joined.broker),
+        serves_s=None if joined is None or joined.serves_s is None else joined.serves_s - joined.at_s, checks=checks,
     )  # fmt: skip

@@ -14,7 +14,7 @@ from sensorgrid.demo.tally import Mask, Tally
 from sensorgrid.links import wire
 from sensorgrid.links.driver import Driver
 from sensorgrid.model.ids import BROKERS_MAX, PeerId, QueryId
-from sensorgrid.overlay.events import Deliver, Effect, Reply, Submitted
+from sensorgrid.overlay.events import Deliver, Effect, Moved, Reply, Submitted
 from sensorgrid.overlay.session import Session
 
 TRIES, TRY_AGAIN_S = 5, 1.0
@@ -54,14 +54,23 @@ class DemoClient:
         self.driver = Driver(
             session,
             hello=lambda: hello,
-            address_of=network.roster.url_of,
+            address_of=lambda peer: (session.roster or network.roster).url_of(peer),
             on_effect=self._effect,
         )
+        self._brokers = [guest.broker, *(n for n in network.addresses if n != guest.broker)]
+        """its own, and where it goes if that one is gone"""
+        self.driver.on_unreachable = self._elsewhere
 
     def listen(self, start: int) -> None:
         """Pose the query, from a tick on."""
         self._start = start
         self.driver.feed(Submitted(_QUERY, self.guest.query, start))
+
+    def _elsewhere(self, peer: PeerId, error: Exception) -> None:
+        """Its broker cannot be dialled: it asks the next one."""
+        if peer == self._brokers[0]:
+            self._brokers = [*self._brokers[1:], peer]
+            self.driver.loop.call_soon(self.driver.feed, Moved((self._brokers[0],)))
 
     async def stop(self) -> None:
         """Hang up."""

@@ -37,8 +37,10 @@ class Crew:
         if self._task is not None:
             await self._task
 
-    def kill(self, name: str) -> None:
-        """SIGKILL, as the end of its machine would be."""
+    def kill(self, name: str, for_good: bool = False) -> None:
+        """SIGKILL, as the end of its machine would be; for good, it is not started again."""
+        if for_good:
+            self._supervisor.dismiss(name)
         pid = self._supervisor.facts(name)["pid"]
         if pid is not None:
             with suppress(ProcessLookupError):

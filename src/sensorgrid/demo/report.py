@@ -135,7 +135,7 @@ def _head(story: Story) -> str:
         f"<header><p class=kicker>Sensorgrid · demo of {story.began:%d %B %Y, %H:%M} UTC</p>"
         f"<h1>{word} <span class='badge {kind}'>{'✓' if story.result.holds else '✗'}</span></h1>"
         f"<p class=lead>{story.stations:,} faulty stations on a synthetic earth → gap-free grids on Spark, one every"
-        f" {story.tick_s:g} s → {len(story.brokers)} brokers, one of them killed on the way →"
+        f" {story.tick_s:g} s → {len(story.brokers)} brokers, of which one came later and one was killed →"
         f" {len(story.guests)} clients with overlapping areas and resolutions.</p></header>"
     )
 
@@ -244,7 +244,9 @@ def _network(story: Story) -> str:
         rows.append(f"<tr{kind}><th>{b.number} {mark}</th>{columns}</tr>")
     names = ("broker", "regions", "clients", "streams in", "out", "to brokers", "to clients")
     heads = "".join(f"<th>{name}</th>" for name in names)
-    note = "" if killed is None else f" Broker {killed} (†) was killed with SIGKILL and started again."
+    note = (
+        "" if killed is None else f" Broker {killed} (†) was killed with SIGKILL for good; others took over."
+    )
     return (
         "<section><h2>Brokers and their streams</h2><p>Arcs are values that went from broker to broker, as thick as"
         f" they are many; dots are clients at the broker that they dialled.{note}</p><div class=two>{drawing}"

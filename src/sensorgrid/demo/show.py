@@ -1,6 +1,7 @@
 """The demo from beginning to end: build the stage, let it play, kill a broker, stop, look again, judge."""
 
 import asyncio
+import signal
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -10,18 +11,20 @@ import pyarrow.compute as pc
 
 from sensorgrid.configuration.network import Network, read_network
 from sensorgrid.demo import checks
-from sensorgrid.demo.checks import Fields, Outage, Result
+from sensorgrid.demo.checks import Fields, Joined, Outage, Result
 from sensorgrid.demo.listening import DemoClient
 from sensorgrid.demo.processes import CLI, Crew, run_once
 from sensorgrid.demo.report import utc
-from sensorgrid.demo.stage import DemoStage, Guest, audience, axes_of, write_configuration
+from sensorgrid.demo.stage import DemoStage, Guest, audience, axes_of, free_ports, write_configuration
 from sensorgrid.demo.view import TRAFFIC_MAX, BrokerLine, GuestLine, Scene
 from sensorgrid.links import wire
 from sensorgrid.links.observer import Observer
 from sensorgrid.model.errors import SensorGridError
 from sensorgrid.model.ids import PeerId
+from sensorgrid.overlay.roster import Roster
 from sensorgrid.pipeline.lake.folder import Lake
 from sensorgrid.pipeline.settings import read_settings
+from sensorgrid.runtime.rosters import RosterStore
 from sensorgrid.runtime.supervisor import SupervisedPart
 
 PIPELINE = "pipeline"
@@ -79,8 +82,22 @@ class Show:
             [SupervisedPart(PIPELINE, (*CLI, "pipeline", "run", str(self.config)), grace_s=20.0)], logs
         )
         commands = {n: (*CLI, "broker", str(self.config), "--id", str(n)) for n in self.network.addresses}
-        self._brokers = Crew([SupervisedPart(_name(n), command) for n, command in commands.items()], logs)
+        self._brokers = Crew(
+            [SupervisedPart(_name(n), command, asks_with=signal.SIGINT) for n, command in commands.items()],
+            logs,
+        )
         self._observers = {n: Observer(a.url, timeout_s=2.0) for n, a in self.network.addresses.items()}
+        self.newcomer = PeerId(max(self.network.addresses) + 1)
+        """the broker that joins"""
+        url = f"ws://127.0.0.1:{free_ports(1)[0]}"
+        others = ",".join(address.url for address in self.network.addresses.values())
+        joins = ("broker", "--join", others, "--url", url)
+        part = SupervisedPart(
+            _name(self.newcomer), (*CLI, *joins, "--id", str(self.newcomer)), asks_with=signal.SIGINT
+        )
+        self._newcomers = Crew([part], logs)
+        self._newcomer_url = url
+        self.joined: Joined | None = None
 
     # -- the play
 
@@ -103,7 +120,7 @@ class Show:
             for observer in self._observers.values():
                 observer.close()
             await self._spark.stop()  # before the brokers: it would wait for them
-            await self._brokers.stop()
+            await asyncio.gather(self._brokers.stop(), self._newcomers.stop())
 
     def _stage(self, text: str) -> None:
         self.scene.stage = text
@@ -191,6 +208,7 @@ class Show:
         self.first = int(time.time() // tick_s)
         self.start_s = self.first * tick_s
         self._stage("streaming")
+        join_at = self.start_s + max(tick_s, self.seconds / 8)
         kill_at = self.start_s + max(2 * tick_s, self.seconds / 3)
         end = self.start_s + self.seconds
         # However short it is, some ticks follow the kill.
@@ -198,6 +216,8 @@ class Show:
         while True:
             now = time.time()
             self.scene.elapsed_s = now - self.start_s
+            if self.joined is None and self.stage.open and now >= join_at:
+                self._join()
             if self.outage is None and now >= kill_at:
                 await self._kill()
             if now >= end:
@@ -209,8 +229,11 @@ class Show:
         await self._poll()
 
     def _complete(self) -> bool:
-        """Whether every client has every tick that counts, and the lake has closed them."""
-        return all(checks.missing_points(li.tally, self.begin, self.last) == 0 for li in self.listeners)
+        """Whether every client has every tick that counts, the lake has closed them, and the newcomer serves."""
+        there = self.joined is None or self.joined.serves_s is not None
+        return there and all(
+            checks.missing_points(li.tally, self.begin, self.last) == 0 for li in self.listeners
+        )
 
     def _ticked(self, listener: DemoClient, tick: int) -> None:
         """A client has a tick."""
@@ -275,6 +298,7 @@ class Show:
                     self.outage = replace(self.outage, back_s=now)
                     self._say(f"broker {number} is back after {now - self.outage.at_s:.1f} s", "green")
             self._note(number, status)
+        self._look_at_newcomer(now)
         scene = self.scene
         scene.between, scene.alone = self.between(), self._alone()
         self.traffic.append((now, scene.between, scene.alone))
@@ -286,7 +310,7 @@ class Show:
         scene.points = sum(li.tally.delivered for li in self.listeners)
         scene.doubled = sum(li.tally.doubled for li in self.listeners)
         scene.delay_p50_s = checks.percentile(self._delays, 0.5)
-        for number in self.network.addresses:
+        for number in self.everybody:
             line = self.line(number)
             sent = self.sent(number)
             line.rate = 0.7 * line.rate + 0.3 * (sent - line.sent) / POLL_S
@@ -313,14 +337,50 @@ class Show:
 
     def restarts(self, number: PeerId) -> int:
         """How often a broker was started again."""
-        return self._brokers.restarts(_name(number))
+        crew = self._newcomers if number == self.newcomer else self._brokers
+        return crew.restarts(_name(number))
 
     def between(self) -> int:
         """Bytes of values that brokers have sent to brokers."""
-        return sum(self.sent(number) for number in self.network.addresses)
+        return sum(self.sent(number) for number in self.everybody)
 
     def _alone(self) -> int:
         return sum(checks.bytes_alone(li.tally) for li in self.listeners)
+
+    @property
+    def everybody(self) -> tuple[PeerId, ...]:
+        """The brokers of the file, and the one that joined."""
+        return tuple(self._observers)
+
+    @property
+    def roster(self) -> Roster:
+        """Who owns what now."""
+        found = RosterStore(self.network.lake).newest() if self.stage.open else None
+        return found or self.network.roster
+
+    # -- the newcomer
+
+    def _join(self) -> None:
+        """Another broker, which knows the address of one and nothing else."""
+        self._newcomers.start()
+        self.scene.brokers.append(BrokerLine(self.newcomer))
+        self.line(self.newcomer).state = "joins"
+        self._observers[self.newcomer] = Observer(self._newcomer_url, timeout_s=2.0)
+        self.joined = Joined(self.newcomer, time.time())
+        self._say(f"broker {self.newcomer} is started, and told where the others are", "green")
+
+    def _look_at_newcomer(self, now: float) -> None:
+        """When it is up, and when it owns what it is responsible for."""
+        joined = self.joined
+        if joined is None or joined.serves_s is not None:
+            return
+        regions = len({r.cell for r in self.roster.by_owner.get(self.newcomer, ())})
+        if regions:
+            self.joined = replace(joined, serves_s=now, regions=regions)
+            self._say(
+                f"broker {self.newcomer} owns {regions} regions, {now - joined.at_s:.1f} s after its start",
+                "green",
+            )
 
     # -- the kill
 
@@ -331,22 +391,26 @@ class Show:
         if status is not None:
             self._note(victim, status)
         at_s = time.time()
-        self._brokers.kill(_name(victim))
+        self._brokers.kill(_name(victim), for_good=self.stage.open)
         self.line(victim).state = "killed"
         hit = self._hit_by(victim)
         self.outage = Outage(victim, at_s, hit)
         for place in hit:
             self.scene.guests[place].hit = True
-        self._say(f"broker {victim} is killed; the streams of {len(hit)} clients come through it", "bold red")
+        ever = " for good" if self.stage.open else ""
+        self._say(
+            f"broker {victim} is killed{ever}; the streams of {len(hit)} clients come through it", "bold red"
+        )
 
     def _victim(self) -> PeerId:
         """An owner that also passes on what it takes from others, if there is one; else the busiest."""
+        regions = self.roster.regions
 
         def weight(number: PeerId) -> tuple[bool, int]:
             status = self.statuses.get(number)
             streams = () if status is None else status.streams
             relays = any(s.brokers for s in streams if s.path is not None and len(s.path) > 1)
-            owns = any(r.owner == number for r in self.network.regions)
+            owns = any(r.owner == number for r in regions)
             return (relays and owns, self.sent(number))
 
         return max(self.network.addresses, key=weight)
@@ -413,6 +477,7 @@ class Show:
             self.begin,
             self.last,
             len(self.guests),
+            self.joined,
         )
 
 

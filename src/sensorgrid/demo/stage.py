@@ -39,6 +39,8 @@ class DemoStage:
     """and may change for so long after that"""
     stations: int = 1200
     brokers: int = 8
+    open: bool = True
+    """whether brokers come and go: one joins, and one is killed for good"""
     seed: int = 7
     late: float = 0.05
     """a factor on the rate of reports that come late"""
@@ -110,6 +112,7 @@ driver_memory = "1g"
 patience = "0.5s"   # a broker that is down gets its grids from the courier, and nobody waits for it
 
 [network]
+open = {str(self.open).lower()}   # whether brokers come and go
 alive = "2s"
 
 {brokers}

@@ -37,7 +37,7 @@ def story_of(show: Show, result: Result, truth: Fields) -> Story:
         maps=_maps(show, truth, end_s),
         land=weather.land(fine_lon[None, :], fine_lat[:, None]),
         stations_at=[(float(a + 180) / 360, float(90 - b) / 180) for a, b in zip(x, y, strict=True)],
-        brokers=[_broker_facts(show, n) for n in show.network.addresses],
+        brokers=[_broker_facts(show, n) for n in show.everybody],
         guests=[_guest_facts(show, li, measured, li.place in hit) for li in show.listeners],
         flows=_flows(show), traffic=_rates(show), delays=delays, outage=show.outage,
         killed_after_s=None if show.outage is None else show.outage.at_s - show.start_s,
@@ -77,7 +77,7 @@ def _broker_facts(show: Show, number: PeerId) -> BrokerFacts:
     lives, line = show.lives(number), show.line(number)
     return BrokerFacts(
         number=number,
-        regions=len({r.cell for r in show.network.regions if r.owner == number}),
+        regions=len({r.cell for r in show.roster.regions if r.owner == number}),
         clients=sum(1 for g in show.guests if g.broker == number),
         streams_out=line.streams_out,
         streams_in=line.streams_in,
@@ -106,7 +106,7 @@ def _guest_facts(show: Show, listener: DemoClient, measured: dict[int, float], h
 
 def _flows(show: Show) -> dict[tuple[int, int], int]:
     flows: dict[tuple[int, int], int] = {}
-    for number in show.network.addresses:
+    for number in show.everybody:
         for status in show.lives(number):
             for peer, count in status.values_bytes.items():
                 flows[number, int(peer)] = flows.get((number, int(peer)), 0) + count

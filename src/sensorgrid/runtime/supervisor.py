@@ -63,6 +63,8 @@ class _Child:
         """how the last process ended"""
         self.since = time.time()
         self.pause_s = BACKOFF_S[0]
+        self.dismissed = False
+        """whether it is not run again"""
 
     def facts(self) -> dict[str, Any]:
         """For the status."""
@@ -99,6 +101,10 @@ class Supervisor:
     def facts(self, name: str) -> dict[str, Any]:
         """How a part is: state, pid, restarts, last exit."""
         return next(child.facts() for child in self._children if child.part.name == name)
+
+    def dismiss(self, name: str) -> None:
+        """From now on the end of a part is its last."""
+        next(child for child in self._children if child.part.name == name).dismissed = True
 
     def stop(self) -> None:
         """Ask for an orderly end."""
@@ -147,6 +153,8 @@ class Supervisor:
             begin = time.monotonic()
             await self._live(child)
             if self._stopping.is_set():
+                break
+            if child.dismissed:
                 break
             if child.part.may_end and child.exit == 0:
                 self._say(child.part.name, "ended as it wished; not run again")
