@@ -6,8 +6,8 @@ over its area where the file is finer than the grid, and is interpolated where i
 value (the sea, in many files), the height is 0.
 
 Other covariates (the distance to the coast, a share of forest) are kept likewise, one file each (`GridCovariates`).
-Sensors get theirs from the same points, by interpolation at their place. Where a file has no value, the covariate is not
-known.
+Sensors get theirs from the same points, by interpolation at their place. Where a file has no value, the covariate is
+not known.
 """
 
 import io
