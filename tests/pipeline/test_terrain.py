@@ -10,10 +10,18 @@ from pyspark.sql import SparkSession
 
 from sensorgrid.model.grid import Grid
 from sensorgrid.pipeline import jobs
+from sensorgrid.pipeline.gridding.kernels.interface import metres
 from sensorgrid.pipeline.gridding.regions import Regions
 from sensorgrid.pipeline.lake.folder import Lake
 from sensorgrid.pipeline.settings import settings_of
-from sensorgrid.pipeline.terrain import TerrainError, heights_of, keep, read_terrain
+from sensorgrid.pipeline.terrain import (
+    TerrainError,
+    heights_of,
+    keep,
+    read_covariate,
+    read_covariates,
+    read_terrain,
+)
 
 ALPS = Grid(extent=(4, 44, 12, 48), shape=(64, 32), resolution_bits=1, region_digits=2)
 EARTH = Grid(shape=(64, 32), resolution_bits=1, region_digits=2)
@@ -221,9 +229,67 @@ def test_grids_follow_the_ground_where_sensors_and_grid_have_heights(
     following, notes = rmse_of_backfill(spark, tmp_path, {"elevation": "dem.nc"})
 
     assert following < flat / 2
-    assert "covariate" in notes
+    assert "following the elevation" in notes
     assert heights_of(str(tmp_path / "lake1"), settings_grid(), 0) is not None
     assert heights_of(str(tmp_path / "lake0"), settings_grid(), 0) is None
+
+
+def test_grids_follow_another_covariate_that_sensors_need_not_say(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    prepare(tmp_path)
+    rng = np.random.default_rng(1)
+    lon, lat = np.arange(3.9, 12.1, 0.05), np.arange(43.9, 48.1, 0.05)
+    noise = {"nonsense": (("lat", "lon"), rng.normal(size=(len(lat), len(lon))))}
+    xr.Dataset(noise, {"lat": lat, "lon": lon}).to_netcdf(tmp_path / "noise.nc")
+
+    flat, _ = rmse_of_backfill(spark, tmp_path, {})
+    following, notes = rmse_of_backfill(
+        spark, tmp_path, {"covariates": {"nonsense": "noise.nc", "ridge": "dem.nc"}}
+    )
+
+    assert following < 0.75 * flat
+    assert "following ridge by 0 ±" in notes
+    assert "following nonsense" not in notes
+
+
+def test_a_covariate_is_interpolated_at_sensors_and_unknown_where_the_file_is_silent(tmp_path: Path) -> None:
+    lon, lat = np.arange(3.5, 12.5, 0.125), np.arange(43.5, 48.5, 0.125)
+    values = slope(lon, lat)
+    values[:, lon > 10] = np.nan
+    path = written(tmp_path, lon, lat, values, "coast")
+    rng = np.random.default_rng(2)
+    x, y = rng.uniform(4.2, 11.8, 100), rng.uniform(44.2, 47.8, 100)
+
+    whole = read_covariate(path, ALPS, "coast")
+    found = read_covariates((("coast", str(path)),), ALPS)
+    assert found is not None
+    there = found.at_places(metres(x, y, "lonlat"), ("coast", "unheard_of"))
+
+    known = x < 9.8
+    assert there[known, 0] == pytest.approx(100 * x[known] + 10 * y[known], rel=1e-4)
+    assert np.isnan(there[x > 10.2, 0]).all()
+    assert np.isnan(there[:, 1]).all()
+    regions = Regions(ALPS)
+    for number in range(len(regions)):
+        at = found.at_points(number, ("coast",))[:, 0]
+        assert np.array_equal(at, heights_like(whole, regions, number), equal_nan=True)
+
+
+def heights_like(whole: np.ndarray, regions: Regions, number: int) -> np.ndarray:
+    box = regions.boxes[number]
+    return whole[box.y0 : box.y1, box.x0 : box.x1].ravel().astype(np.float64)
+
+
+def test_a_covariate_around_the_earth_has_no_seam(tmp_path: Path) -> None:
+    lon, lat = np.arange(-178.0, 180.0, 4.0), np.arange(-88.0, 90.0, 4.0)
+    path = written(tmp_path, lon, lat, np.cos(np.radians(lon))[None, :] + 0 * lat[:, None], "season")
+    found = read_covariates((("season", str(path)),), EARTH)
+    assert found is not None
+
+    beside = found.at_places(metres([179.9, -179.9, 180.1], [10.0, 10.0, 10.0], "lonlat"), ("season",))[:, 0]
+
+    assert beside == pytest.approx([-1.0] * 3, abs=0.01)
 
 
 def settings_grid() -> Grid:

@@ -104,14 +104,18 @@ def job_of(settings: PipelineSettings, writer: str, lake: Lake | None = None) ->
         writer=writer,
         waiting=WaitingFolder(settings.waiting_of(), writer) if settings.entrance_of() else None,
         elevated=settings.gridding.elevation is not None,
+        covariates=bool(settings.gridding.covariates),
     )
 
 
 def _keep_terrain(settings: PipelineSettings, job: Job, say: Say) -> None:
-    """Heights of the ground from the file that the configuration names to the lake, where tasks find them."""
+    """Heights of the ground and covariates, from the files that the configuration names to the lake, for tasks."""
     if settings.gridding.elevation is not None:
         say(f"reading heights of the ground from {settings.gridding.elevation}")
         terrain.keep(job.lake, terrain.read_terrain(settings.gridding.elevation, job.grid))
+    for name, path in settings.gridding.covariates.items():
+        say(f"reading {name} from {path}")
+        terrain.keep(job.lake, terrain.read_covariate(path, job.grid, name), terrain.covariate_file(name))
 
 
 # backfill

@@ -26,10 +26,11 @@ from sensorgrid.pipeline.gridding.kernels.interface import Floats, Observations,
 from sensorgrid.pipeline.gridding.measurements import Measurements
 from sensorgrid.pipeline.gridding.neighbours import CANDIDATES
 from sensorgrid.pipeline.gridding.regions import Regions, points_in_metres
-from sensorgrid.pipeline.gridding.tile import Recipe, last_vectors
+from sensorgrid.pipeline.gridding.tile import Recipe, beside, last_vectors
 from sensorgrid.pipeline.lake.folder import Lake
 from sensorgrid.pipeline.plan import HaloEntry, Plan, RecipeEntry
 from sensorgrid.pipeline.settings import GriddingSettings
+from sensorgrid.pipeline.terrain import read_covariates
 
 TICKS = TICKS_MIN
 """ticks that parameters are fitted to; more if stations are few"""
@@ -262,11 +263,19 @@ def _recipe(
         known = tuple(_given(settings, name, prior(name)) for name in group.outputs)
         return Recipe(kernel, known), f"parameters are priors: {reason}"
     found, reasons = [], []
+    names = tuple(settings.covariates)
+    covariates = read_covariates(tuple(settings.covariates.items()), grid)
     for name, ticks in zip(group.outputs, observations_of(rows, group, grid), strict=True):
         if settings.elevation is None:  # heights of sensors say nothing where those of the grid are not known
             ticks = [replace(tick, covariate=None) for tick in ticks]
+        if covariates is not None:
+            ticks = [
+                replace(t, covariate=beside(t.covariate, covariates.at_places(t.positions, names)))
+                for t in ticks
+            ]
         own = settings.attributes.get(name)
-        made = calibrate(ticks, prior(name), kernel, None if own is None else own.transform, grid.tick)
+        start = replace(prior(name), covariates=names)
+        made = calibrate(ticks, start, kernel, None if own is None else own.transform, grid.tick)
         found.append(_given(settings, name, made.parameters))
         reasons.append((f"{name}: " if len(group.outputs) > 1 else "") + made.why)
         kernel = made.kernel

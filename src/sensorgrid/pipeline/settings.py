@@ -6,6 +6,7 @@ down. Secrets stand in the environment only: the file names the variable. Relati
 
 import math
 from pathlib import Path
+from re import fullmatch
 from typing import Annotated, Any, Literal
 
 from pydantic import Field, ValidationError, model_validator
@@ -79,6 +80,8 @@ class GriddingSettings(Strict):
     """part of a tick that gridding may take before the cheaper kernel is chosen"""
     elevation: str | None = None
     """a file of heights of the ground (NetCDF, Zarr, GeoTIFF), for values that follow the elevation of sensors"""
+    covariates: dict[str, str] = Field(default_factory=dict)
+    """files of what else values may follow, by name, such as ``coast = "distance.nc"``; also for sensors"""
     attributes: dict[str, OwnGridding] = Field(default_factory=dict)
     """by attribute; ``[gridding.NAME]`` in the file"""
 
@@ -91,6 +94,13 @@ class GriddingSettings(Strict):
         own = {k: v for k, v in found.items() if isinstance(v, dict) and k not in cls.model_fields}
         rest = {k: v for k, v in found.items() if k not in own}
         return rest | {"attributes": {**rest.get("attributes", {}), **own}} if own else rest
+
+    @model_validator(mode="after")
+    def _check_covariates(self) -> "GriddingSettings":
+        for name in self.covariates:
+            if not fullmatch(r"[A-Za-z0-9_-]+", name):
+                raise ValueError(f"covariates: found {name!r}, expected a name of letters, digits, _ and -")
+        return self
 
     @model_validator(mode="after")
     def _check_transforms(self) -> "GriddingSettings":
@@ -467,6 +477,10 @@ def _resolved(content: dict[str, Any], folder: Path) -> dict[str, Any]:
     gridding = fixed.get("gridding")
     if isinstance(gridding, dict) and isinstance(gridding.get("elevation"), str):
         fixed["gridding"] = gridding | {"elevation": path(gridding["elevation"])}
+    gridding = fixed.get("gridding")
+    if isinstance(gridding, dict) and isinstance(gridding.get("covariates"), dict):
+        files = {k: path(v) if isinstance(v, str) else v for k, v in gridding["covariates"].items()}
+        fixed["gridding"] = gridding | {"covariates": files}
     network = fixed.get("network")
     if isinstance(network, dict) and isinstance(network.get("tls"), dict):
         files = {k: path(v) if isinstance(v, str) else v for k, v in network["tls"].items()}

@@ -6,8 +6,17 @@ from dataclasses import asdict, replace
 import numpy as np
 import pytest
 
-from sensorgrid.pipeline.gridding.calibration import calibrate, fit, overridden, prior, smooth
-from sensorgrid.pipeline.gridding.kernels import kernel_by_name
+from sensorgrid.pipeline.gridding import calibration
+from sensorgrid.pipeline.gridding.calibration import (
+    _voices_error,
+    _worse,
+    calibrate,
+    fit,
+    overridden,
+    prior,
+    smooth,
+)
+from sensorgrid.pipeline.gridding.kernels import CHEAP, DEFAULT, kernel_by_name
 from sensorgrid.pipeline.gridding.kernels.covariance import correlation
 from sensorgrid.pipeline.gridding.kernels.interface import Observations, Parameters
 from sensorgrid.pipeline.gridding.kernels.kriging import Kriging
@@ -189,6 +198,72 @@ def test_a_covariate_that_values_follow_is_used_and_one_that_says_nothing_is_not
     assert found.slope == pytest.approx(-0.0065, rel=0.15)
     assert found.slope_spread > 0
     assert none.slope_spread == 0
+
+
+def test_further_covariates_are_used_each_if_it_helps(made) -> None:  # type: ignore[no-untyped-def]
+    _, ticks, *_ = made
+    rng = np.random.default_rng(4)
+    coast, nonsense = rng.uniform(0, 300, 500), rng.uniform(0, 1, 500)
+    both = np.column_stack([np.full(500, np.nan), coast, nonsense])
+    start = replace(prior(""), covariates=("coast", "nonsense"))
+
+    found = calibrate([replace(t, values=t.values + 0.03 * coast, covariate=both) for t in ticks], start)
+
+    p = found.parameters
+    assert p.slope_spread == 0
+    assert p.slopes == (0.0, 0.0)
+    assert p.slope_spreads[0] > 0.003
+    assert p.slope_spreads[1] == 0
+    assert "following coast by 0 ±" in found.why
+    assert "nonsense" not in found.why
+    assert smooth(p, replace(p, slope_spreads=(1.0, 0.0)), 0.5).slope_spreads[0] > p.slope_spreads[0]
+    assert smooth(p, prior(""), 0.9).covariates == ()
+
+
+@pytest.mark.parametrize(
+    ("worse", "at_worst", "kernel"), [(1.0, 1.03, CHEAP), (0.95, 0.99, DEFAULT), (1.03, 1.03, CHEAP)]
+)
+def test_kriging_must_be_certain_not_to_be_worse(
+    monkeypatch: pytest.MonkeyPatch, worse: float, at_worst: float, kernel: str
+) -> None:
+    places = np.random.default_rng(5).uniform(0, 1.2e6, (40, 2))
+    tick = Observations(places, gaussian_field(MADE, places, 1), np.zeros(40))
+    monkeypatch.setattr(calibration, "_worse", lambda *_: (worse, at_worst))
+
+    found = calibrate([tick], prior(""))
+
+    assert found.kernel == kernel
+    assert ("times its errors at hold-outs" in found.why) == (kernel == CHEAP)
+
+
+def test_how_much_worse_a_kernel_may_be_is_less_certain_with_fewer_stations_and_not_with_one_odd_one() -> (
+    None
+):
+    rng = np.random.default_rng(3)
+    miss, other = 0.9 * rng.normal(0, 1, 400) ** 2, rng.normal(0, 1, 400) ** 2
+    station, even = np.arange(400.0)[:, None], np.ones(400)
+
+    many, few = (_worse(miss[:n], other[:n], even[:n], station[:n]) for n in (400, 40))
+    miss[0] = other[0] = 1e4
+    odd = _worse(miss, other, even, station)
+
+    assert many[0] == pytest.approx(np.sqrt(miss[1:].sum() / other[1:].sum()), rel=0.02)
+    assert 0.02 < many[1] - many[0] < 0.2 < few[1] - few[0] < 0.6
+    assert odd[0] == pytest.approx(1.0, abs=0.01)
+    assert odd[1] < many[1] + 0.05
+
+
+def test_a_station_that_says_the_same_in_every_tick_is_one_voice() -> None:
+    rng = np.random.default_rng(1)
+    station, weight = np.arange(50.0)[:, None], np.full(50, 1 / 50)
+    gain = rng.normal(0, 1, 50)
+
+    once = _voices_error(weight * gain, station)
+    often = _voices_error(np.tile(weight * gain / 8, 8), np.tile(station, (8, 1)))
+    others = _voices_error(np.tile(weight * gain / 8, 8), np.arange(400.0)[:, None])
+
+    assert often == pytest.approx(once)
+    assert others == pytest.approx(once / np.sqrt(8))
 
 
 def test_what_an_operator_knows_better_is_given_in_the_attribute_s_own_unit() -> None:

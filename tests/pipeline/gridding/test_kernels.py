@@ -14,8 +14,8 @@ from sensorgrid.pipeline.gridding.kernels import CHEAP, DEFAULT, KERNELS, kernel
 from sensorgrid.pipeline.gridding.kernels.covariance import correlation
 from sensorgrid.pipeline.gridding.kernels.interface import Floats, Observations, Parameters, metres
 from sensorgrid.pipeline.gridding.kernels.inverse_distance import InverseDistance
-from sensorgrid.pipeline.gridding.kernels.kriging import Kriging
-from sensorgrid.pipeline.gridding.kernels.neighbourhood import CHUNK, forget
+from sensorgrid.pipeline.gridding.kernels.kriging import Kriging, estimate
+from sensorgrid.pipeline.gridding.kernels.neighbourhood import CHUNK, forget, neighbours_of
 from sensorgrid.pipeline.gridding.kernels.transforms import backward, forward, published
 
 PARAMETERS = Parameters(mean=280.0, spread=8.0, length=2e5, noise=0.5, drift=1.0, shape="matern", sill=5.0)
@@ -455,3 +455,36 @@ def test_an_interval_holds_its_value_however_skewed_the_estimate_is(error: float
 
     assert (field.lower <= field.values).all()
     assert (field.values <= field.upper).all()
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.integers(0, 2**32 - 1), st.integers(0, 4), st.integers(2, 20))
+def test_slopes_with_any_number_of_covariates_are_part_of_the_covariance(
+    seed: int, columns: int, count: int
+) -> None:
+    """A mean and slopes that are drawn from priors are a Gaussian process like any other: one dense system says all."""
+    rng = np.random.default_rng(seed)
+    places, point = rng.uniform(0, 1e5, (count, 2)), rng.uniform(0, 1e5, (1, 2))
+    heights, high = rng.normal(0, 100, (count, columns)), rng.normal(0, 100, (1, columns))
+    slopes, spreads = rng.normal(0, 0.02, columns), rng.uniform(0.001, 0.05, columns)
+    values = rng.normal(10, 3, count)
+    p = Parameters(
+        mean=9.0, spread=4.0, length=6e4, noise=0.3, drift=0.0, sill=2.0,
+        slope=float(slopes[0]) if columns else 0.0, slope_spread=float(spreads[0]) if columns else 0.0,
+        slopes=tuple(slopes[1:].tolist()), slope_spreads=tuple(spreads[1:].tolist()),
+    )  # fmt: skip
+    observations = Observations(places, values, np.zeros(count), heights if columns else None)
+
+    mu, variance, _ = estimate(
+        observations, neighbours_of(places, point, 24), point, p, high if columns else None
+    )
+
+    tilt, there = heights - heights.mean(axis=0), high - heights.mean(axis=0)
+    everywhere = np.vstack([places, point])
+    apart = np.linalg.norm(everywhere[:, None] - everywhere[None, :], axis=2)
+    drift = np.vstack([tilt, there]) * spreads
+    covariance = p.sill**2 * correlation(apart, p.length, p.shape) + p.spread**2 + drift @ drift.T
+    system, towards = covariance[:-1, :-1] + p.noise**2 * np.eye(count), covariance[:-1, -1]
+    weights = np.linalg.solve(system, towards)
+    assert mu[0] == pytest.approx(p.mean + there[0] @ slopes + weights @ (values - p.mean - tilt @ slopes))
+    assert variance[0] == pytest.approx(covariance[-1, -1] - weights @ towards, rel=1e-6, abs=1e-9)

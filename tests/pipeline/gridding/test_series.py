@@ -8,7 +8,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sensorgrid.pipeline.gridding.measurements import Measurements, concatenate, decode, deduplicate
-from sensorgrid.pipeline.gridding.series import ALWAYS, NEVER, TESTS, Past, SeriesLimits, check_series, fold
+from sensorgrid.pipeline.gridding.series import (
+    ALWAYS,
+    NEVER,
+    TESTS,
+    Past,
+    SeriesLimits,
+    Surroundings,
+    check_series,
+    fold,
+)
 
 LIMITS = (
     SeriesLimits(step=5, rate=30, spike=4, flat_s=1800, tolerance=0.5),
@@ -159,3 +168,79 @@ def test_which_of_two_positions_stays_does_not_depend_on_the_order_of_arrival() 
     one, other = rows_of([(1, 0, 5, 10.0)]), replace(rows_of([(1, 0, 5, 10.0)]), x=np.array([7.0]))
 
     assert deduplicate([one, other])[0].encode() == deduplicate([other, one])[0].encode()
+
+
+AROUND = Surroundings("planar", 600.0)
+TICK_MINUTES = 10
+
+
+def spread_out(rows: Measurements) -> Measurements:
+    """Sensor n stands at (n, n²): no two pairs are equally far."""
+    place = rows.sensor.astype(np.float64)
+    return replace(rows, x=place, y=place**2)
+
+
+def front(sensors: dict[int, float]) -> Measurements:
+    """All read 10 for an hour, then each what is said, half a minute after one another."""
+    quiet = [(n, 0, minute, 10.0 + 0.01 * minute) for n in range(1, 8) for minute in range(0, 60, 10)]
+    return spread_out(deduplicate([rows_of(quiet + [(n, 0, 60 + n % 2, v) for n, v in sensors.items()])])[0])
+
+
+def flagged(rows: Measurements, around: Surroundings | None = AROUND) -> list[int]:
+    return sorted(rows.sensor[check_series(rows, LIMITS, GAP_S, Past.nothing(), around).test > 0].tolist())
+
+
+def test_a_fast_change_that_several_sensors_share_is_an_event() -> None:
+    gust = front({n: 22.0 + 0.1 * n for n in range(1, 8)})
+
+    assert flagged(gust) == []
+    assert flagged(gust, None) == [1, 2, 3, 4, 5, 6, 7]
+
+
+def test_one_or_two_sensors_are_no_event_and_neither_is_a_change_the_other_way_or_a_small_one() -> None:
+    still = dict.fromkeys(range(1, 8), 10.7)
+
+    assert flagged(front(still | {3: 22.0})) == [3]
+    assert flagged(front(still | {3: 22.0, 4: 22.0})) == [3, 4]
+    assert flagged(front(still | {3: 22.0, 4: 22.0, 5: 22.0})) == []
+    assert flagged(front(still | {3: 22.0, 4: -2.0, 5: -2.0})) == [3, 4, 5]
+    assert flagged(front(still | {3: 22.0, 4: -2.0, 5: 22.0, 6: 22.0})) == [4]
+    assert flagged(front(still | {3: 40.0, 4: 15.0, 5: 15.0})) == [3]
+
+
+def test_a_change_elsewhere_or_long_ago_bears_no_witness() -> None:
+    far = front(dict.fromkeys(range(1, 8), 10.7) | {1: 22.0})
+    hot = rows_of([(n, 0, minute, v) for n in (50, 51, 52) for minute, v in ((50, 10.0), (60, 22.0))])
+    early = rows_of(
+        [(n, 0, minute, v) for n in (8, 9) for minute, v in ((20, 10.0), (30, 22.0), (50, 22.2), (60, 22.1))]
+    )
+
+    with_far, with_early = (deduplicate([far, spread_out(rows)])[0] for rows in (hot, early))
+
+    assert 1 in flagged(with_far)
+    assert 1 in flagged(with_early)
+
+
+# Six sensors report once in each of six ticks, so that events are frequent.
+shared = st.lists(st.sampled_from([10.0, 10.5, 20.0, 30.0]), min_size=36, max_size=36).map(
+    lambda values: [(n % 6 + 1, 0, TICK_MINUTES * (n // 6) + n % 6, v) for n, v in enumerate(values)]
+)
+
+
+@settings(max_examples=150)
+@given(shared, st.integers(1, 4))
+def test_witnesses_are_the_same_whatever_was_forgotten_and_whatever_comes_later(
+    found: list[tuple[int, int, int, float]], tick: int
+) -> None:
+    rows, _ = deduplicate([spread_out(rows_of(found))])
+    begin, end = (n * TICK_MINUTES * MINUTE for n in (tick - 1, tick + 1))
+    old = rows.time_us < begin
+    past = fold(rows.take(old), LIMITS, GAP_S, Past.nothing())
+
+    whole = check_series(rows, LIMITS, GAP_S, Past.nothing(), AROUND)
+    young = check_series(rows.take(~old), LIMITS, GAP_S, past, AROUND)
+    cut = check_series(rows.take(rows.time_us < end), LIMITS, GAP_S, Past.nothing(), AROUND)
+
+    now = (rows.time_us >= begin + TICK_MINUTES * MINUTE) & (rows.time_us < end)
+    assert young.bad_at(end)[now[~old]].tolist() == whole.bad_at(end)[now].tolist()
+    assert cut.bad_at(end)[now[rows.time_us < end]].tolist() == whole.bad_at(end)[now].tolist()

@@ -22,8 +22,15 @@ from sensorgrid.model.grid import Grid
 from sensorgrid.pipeline.gridding.groups import Group
 from sensorgrid.pipeline.gridding.kernels.interface import Floats
 from sensorgrid.pipeline.gridding.measurements import Measurements, concatenate, decode, deduplicate, split_by
-from sensorgrid.pipeline.gridding.series import Checked, Past, SeriesLimits, check_series, fold
-from sensorgrid.pipeline.gridding.tile import Recipe, RegionGrid, grid_region
+from sensorgrid.pipeline.gridding.series import (
+    Checked,
+    Past,
+    SeriesLimits,
+    Surroundings,
+    check_series,
+    fold,
+)
+from sensorgrid.pipeline.gridding.tile import Covariates, Recipe, RegionGrid, grid_region
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,24 +79,29 @@ class Domain:
     """the first tick to publish"""
     heights: Callable[[int], Floats | None] = lambda region: None
     """of the points of a region, if they are known"""
+    covariates: Covariates | None = None
+    """further ones that grids may follow"""
 
     def check(self, rows: Measurements, past: Past) -> Checked:
-        """Check rows against their own past."""
-        return check_series(rows, self.limits, self.timing.max_age_s, past)
+        """Check rows against their own past, and fast changes against their neighbours'."""
+        around = Surroundings(self.grid.coordinates, self.grid.tick)
+        return check_series(rows, self.limits, self.timing.max_age_s, past, around)
 
     def grid_at(self, checked: Checked, region: int, tick: int) -> RegionGrid:
         """One region at one tick."""
         recipe = self.recipes.recipe(self.group, tick)
         return grid_region(
-            checked, self.group, self.grid, region, tick, self.timing.max_age_s, recipe, self.heights(region)
-        )
+            checked, self.group, self.grid, region, tick, self.timing.max_age_s, recipe, self.heights(region),
+            self.covariates,
+        )  # fmt: skip
 
     @property
     def context_s(self) -> float:
         """How much of the past decides what a tick looks like: the backfill must have it at hand."""
         # A verdict looks at two rows before, each within a gap, or at all rows within the time of a flat line.
+        # Sensors that may have seen the same change are asked from the tick before on, and from their row before that.
         longest = max(limit.flat_s for limit in self.limits)
-        return max(3 * self.timing.max_age_s, 2 * self.timing.max_age_s + longest)
+        return max(3 * self.timing.max_age_s, 2 * self.timing.max_age_s + max(longest, 2 * self.grid.tick))
 
 
 class Rows(Protocol):

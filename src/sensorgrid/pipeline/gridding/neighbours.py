@@ -5,7 +5,8 @@ logarithm a plume is a hill, and its readings are no outliers. Two rules keep on
 neighbours along:
 
 - The verdict must stand whichever one of the nearest is left out. A good sensor beside a bad one is acquitted
-  when the bad one is the one left out.
+  when the bad one is the one left out. But without the one that holds it most, an estimate is also less certain, and
+  a fault has an alibi: so the kindest leave-out counts `KINDEST` times, and the second kindest as it is.
 - In each round only the worst of a neighbourhood goes; the others are heard again without it.
 
 A verdict has three steps. What differs by more than `DOUBTFUL` expected errors is *suspect* (QARTOD 3): it is used,
@@ -28,7 +29,7 @@ from sensorgrid.pipeline.gridding.kernels.covariance import noise_variance
 from sensorgrid.pipeline.gridding.kernels.errors import reading_variance
 from sensorgrid.pipeline.gridding.kernels.interface import Floats, Observations, Parameters
 from sensorgrid.pipeline.gridding.kernels.kriging import estimate
-from sensorgrid.pipeline.gridding.kernels.neighbourhood import CHUNK, Neighbours, others_of
+from sensorgrid.pipeline.gridding.kernels.neighbourhood import CHUNK, Neighbours, chunks, others_of
 from sensorgrid.pipeline.gridding.kernels.transforms import transformed
 
 Bools = npt.NDArray[np.bool_]
@@ -44,10 +45,12 @@ LEFT_OUT = 8
 """of these, how many are left out in turn: the nearest"""
 REACH = 2 * ROUNDS
 """steps from neighbour to neighbour after which an observation cannot matter any more"""
-TOLERANCE = 4.2
-"""expected errors by which an observation may differ, times the attribute's `tail`; the kindest leave-out makes six
-of them look like four"""
-DOUBTFUL = 3.5
+KINDEST = 1.5
+"""by how much the badness of the kindest leave-out counts, at most as much as that of the second kindest"""
+TOLERANCE = 4.7
+"""expected errors by which an observation may differ, times the attribute's `tail`; the leave-outs make six of them
+look like five"""
+DOUBTFUL = 3.8
 """and by which it may differ without being suspect"""
 DOUBT = 3.0
 """by how much the error of a suspect observation is multiplied"""
@@ -158,18 +161,20 @@ def _unrejected(others: Indices, rejected: Bools) -> Indices:
 def _confirmed(
     observations: Observations, noise: Floats, targets: Indices, used: Indices, parameters: Parameters
 ) -> tuple[Floats, Floats]:
-    """Expected errors between each target and its estimate, that of the kindest leave-out if above doubt; and the
+    """Expected errors between each target and its estimate, those of the kindest leave-outs if above doubt; and the
     difference itself."""
     badness, departure = _badness(observations, noise, targets, used, parameters)
     doubtful = np.flatnonzero(badness > DOUBTFUL)
     width = used.shape[1]
     turns = min(LEFT_OUT, width)
     without = np.array([[j for j in range(width) if j != i] for i in range(turns)])
-    for start in range(0, len(doubtful), CHUNK // turns):
-        some = doubtful[start : start + CHUNK // turns]
+    for part in chunks(len(doubtful), CHUNK // turns):
+        some = doubtful[part]
         fewer = used[some][:, without].reshape(-1, width - 1)
         again, _ = _badness(observations, noise, np.repeat(targets[some], turns), fewer, parameters)
-        badness[some] = np.minimum(badness[some], again.reshape(-1, turns).min(axis=1))
+        again = np.sort(again.reshape(-1, turns), axis=1)
+        kind = np.minimum(KINDEST * again[:, 0], again[:, min(1, turns - 1)])
+        badness[some] = np.minimum(badness[some], kind)
     return badness, departure
 
 

@@ -5,6 +5,11 @@ flag depends only on rows nearby in its own series: at most two before, one afte
 as far back as `flat_s`, never across a gap longer than `gap_s`. So it does not matter how much more of the
 past is at hand, and the stream, which forgets (see `Past`), flags exactly as the backfill, which sees all.
 
+A fast change that several sensors share is an event and no fault: a step, a rate or a spike counts only if fewer than
+`WITNESSES` of the `NEAREST` other sensors went the same way in the same tick and the one before (`_shared`). Rows of
+these two ticks decide, and nothing later, so a verdict that a grid was made with stays. Being stuck is not a change:
+when a logger freezes, all its sensors are flat at once.
+
 A value can become suspect later: a spike is known as one only when the next value has come. A row therefore
 has a moment from which it is bad, and the grid of an earlier tick does not know about it.
 """
@@ -13,7 +18,9 @@ from dataclasses import dataclass, fields
 
 import numpy as np
 import numpy.typing as npt
+from scipy.spatial import cKDTree
 
+from sensorgrid.pipeline.gridding.kernels.interface import metres
 from sensorgrid.pipeline.gridding.measurements import Measurements
 
 Ints = npt.NDArray[np.int64]
@@ -29,6 +36,21 @@ CONFLICT, FLAT, STEP, RATE, SPIKE, NEIGHBOUR, UNPAIRED = range(1, 8)
 
 _NOISES = 6.0
 """Two good reports shortly after each other differ by no more than this many times their usual error."""
+NEAREST = 5
+"""other sensors that are asked whether they saw a change, too"""
+WITNESSES = 2
+"""of them that must have"""
+SHARE = 0.5
+"""of the change that a witness must have seen"""
+
+
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """What it takes to tell which sensors are near, and which readings belong together."""
+
+    coordinates: str
+    """of the grid"""
+    tick_s: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,24 +126,39 @@ class Checked:
         return self.bad_from_us < moment_us
 
 
-def check_series(rows: Measurements, limits: tuple[SeriesLimits, ...], gap_s: float, past: Past) -> Checked:
-    """Check rows (canonical, without exact repeats); `limits` has an entry per code."""
+def check_series(
+    rows: Measurements,
+    limits: tuple[SeriesLimits, ...],
+    gap_s: float,
+    past: Past,
+    around: Surroundings | None = None,
+) -> Checked:
+    """Check rows (canonical, without exact repeats); `limits` has an entry per code.
+
+    Without `around` sensors are on their own: no other one can say that it saw the same.
+    """
     losers = _conflicts(rows, np.array([limit.tolerance for limit in limits]))
     kept = np.flatnonzero(~losers)
     chain = _Chain.of(rows.take(kept), past, round(gap_s * 1e6))
     by_code = np.array([[s.step, s.rate, s.spike, s.flat_s, s.tolerance] for s in limits]).T
     step, rate, spike, flat_s, tolerance = by_code[:, rows.code[kept]]
 
+    fast = chain.jumps(rate * chain.hours_since_previous + _NOISES * tolerance)
+    stepped, sharp = chain.jumps(step), chain.spikes(spike)
+    alone = np.ones(len(kept), np.bool_)
+    changed = np.flatnonzero(fast | stepped | sharp)
+    if around is not None and len(changed):
+        alone[changed] = ~_shared(chain, changed, around)
     test = np.zeros(len(rows), np.uint8)
     bad_from = np.full(len(rows), NEVER)
     test[losers], bad_from[losers] = CONFLICT, ALWAYS
     for number, failed in (
-        (RATE, chain.jumps(rate * chain.hours_since_previous + _NOISES * tolerance)),
-        (STEP, chain.jumps(step)),
+        (RATE, fast & alone),
+        (STEP, stepped & alone),
         (FLAT, (flat_s > 0) & (chain.rows.time_us - chain.since_us >= flat_s * 1e6)),
     ):
         test[kept[failed]], bad_from[kept[failed]] = number, ALWAYS
-    sharp = chain.spikes(spike) & (bad_from[kept] == NEVER)
+    sharp &= alone & (bad_from[kept] == NEVER)
     test[kept[sharp]], bad_from[kept[sharp]] = SPIKE, chain.next_us[sharp]
     return Checked(rows, bad_from, test)
 
@@ -265,6 +302,42 @@ class _Chain:
             & (np.abs(self.rows.value - middle) > limit)
             & (np.abs(self.previous - self.following) <= limit)
         )
+
+
+def _shared(chain: _Chain, changed: Ints, around: Surroundings) -> Bools:
+    """For rows that have changed fast, whether enough of the nearest others went the same way."""
+    tick = chain.rows.time_us // round(around.tick_s * 1e6)
+    found = np.zeros(len(changed), np.bool_)
+    for now in np.unique(tick[changed]):
+        near = (tick == now) | (tick == now - 1)
+        for code in np.unique(chain.rows.code[changed[tick[changed] == now]]):
+            which = np.flatnonzero((tick[changed] == now) & (chain.rows.code[changed] == code))
+            found[which] = _witnessed(
+                chain, changed[which], np.flatnonzero(near & (chain.rows.code == code)), around
+            )
+    return found
+
+
+def _witnessed(chain: _Chain, changed: Ints, near: Ints, around: Surroundings) -> Bools:
+    """The same for rows of one tick and code; `near` are all rows of that code which may bear witness."""
+    rows = chain.rows
+    starts = np.flatnonzero(np.r_[True, rows.sensor[near][1:] != rows.sensor[near][:-1]])
+    if len(starts) <= WITNESSES:
+        return np.zeros(len(changed), np.bool_)
+    first, sensor = near[starts], rows.sensor[near[starts]]
+    before = np.where(chain.has_previous[first], chain.previous[first], rows.value[first])
+    rise = np.maximum.reduceat(rows.value[near], starts) - before
+    fall = before - np.minimum.reduceat(rows.value[near], starts)
+    places = metres(rows.x[first], rows.y[first], around.coordinates)
+    asked = min(NEAREST + 1, len(starts))
+    _, others = cKDTree(places).query(
+        metres(rows.x[changed], rows.y[changed], around.coordinates), k=np.arange(1, asked + 1)
+    )
+    change = rows.value[changed] - chain.previous[changed]
+    seen = np.where(change[:, None] > 0, rise[others], fall[others]) >= SHARE * np.abs(change)[:, None]
+    seen &= sensor[others] != rows.sensor[changed][:, None]
+    witnessed: Bools = seen.sum(axis=1) >= WITNESSES
+    return witnessed
 
 
 def _find(past: Past, rows: Measurements, first: Ints) -> tuple[Bools, Ints]:

@@ -8,8 +8,9 @@ with its age. Where no sensor speaks at all, the grid is what was known beforeha
 Observations that their neighbours contradict are left out; suspect ones are used with a larger error.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from hashlib import blake2b
+from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -33,6 +34,18 @@ class Recipe:
     """a kernel's name"""
     parameters: tuple[Parameters, ...]
     """one for each attribute that is published"""
+
+
+class Covariates(Protocol):
+    """Further covariates, by name; NaN where one is not known."""
+
+    def at_points(self, region: int, names: tuple[str, ...]) -> Floats:
+        """(m, c) at a region's points, row by row."""
+        ...
+
+    def at_places(self, positions: Floats, names: tuple[str, ...]) -> Floats:
+        """(n, c) at places, in metres."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,6 +116,7 @@ def grid_region(
     max_age_s: float,
     recipe: Recipe,
     heights: Floats | None = None,
+    covariates: Covariates | None = None,
 ) -> RegionGrid:
     """Grid one region at one tick from the measurements around it; `heights` are those of its points, if known."""
     tick_us = round(grid.tick * 1e6)
@@ -112,7 +126,10 @@ def grid_region(
     usable &= np.isfinite(rows.value)
     found = last_vectors(rows, np.flatnonzero(usable), group)
     test[found.unpaired] = UNPAIRED
-    every = found.observations(rows, grid, end_us)
+    every = [
+        _with_covariates(one, p, covariates)
+        for one, p in zip(found.observations(rows, grid, end_us), recipe.parameters, strict=True)
+    ]
     every_parameters = [
         without_wall(p, observations.values) for p, observations in zip(recipe.parameters, every, strict=True)
     ]
@@ -127,13 +144,29 @@ def grid_region(
     tiles = []
     for attribute, observations, parameters in zip(group.outputs, every, every_parameters, strict=True):
         good = verdicts.used(observations)
-        field = kernel(good, points, parameters, heights)
+        if covariates is None or not any(parameters.slope_spreads):
+            followed = heights
+        else:
+            more = covariates.at_points(region, parameters.covariates)
+            followed = beside(heights, more)
+        field = kernel(good, points, parameters, followed)
         values, error, lower, upper = (
             a.astype(np.float32) for a in (field.values, field.error, field.lower, field.upper)
         )
         tiles.append(Tile(attribute, values, error, lower, upper, len(good), recipe.kernel))
     own = (rows.home == 1) & (rows.time_us >= end_us - tick_us) & (rows.time_us < end_us)
     return RegionGrid(tuple(tiles), rows.take(own), test[own])
+
+
+def _with_covariates(one: Observations, p: Parameters, covariates: Covariates | None) -> Observations:
+    if covariates is None or not any(p.slope_spreads):
+        return one
+    return replace(one, covariate=beside(one.covariate, covariates.at_places(one.positions, p.covariates)))
+
+
+def beside(heights: Floats | None, more: Floats) -> Floats:
+    """Elevations, if they are known, and further covariates as columns."""
+    return np.column_stack([np.full(len(more), np.nan) if heights is None else heights, more])
 
 
 def last_vectors(rows: Measurements, good: Ints, group: Group) -> Vectors:

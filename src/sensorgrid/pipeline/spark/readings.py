@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from datetime import datetime
+from functools import partial
 from math import ceil
 
 import numpy as np
@@ -16,6 +17,7 @@ from sensorgrid.pipeline.gridding.measurements import Measurements, sensor_numbe
 from sensorgrid.pipeline.ingest import inlet
 from sensorgrid.pipeline.plan import Plan
 from sensorgrid.pipeline.settings import PipelineSettings
+from sensorgrid.pipeline.terrain import read_covariates
 from sensorgrid.pipeline.verification.network import StationNetwork, VerificationError, evenly, network_of
 
 FULL_ENOUGH = 0.5
@@ -45,6 +47,9 @@ def networks(
     numbered = flagged.withColumn("tick", F.floor(F.unix_micros("event_time") / tick_us))
     timing, limits = settings.timing_of(grid), settings.series_limits(grid)
     counts = numbered.groupBy("attribute", "tick").count().toArrow()
+    names = tuple(settings.gridding.covariates)
+    covariates = read_covariates(tuple(settings.gridding.covariates.items()), grid)
+    places = None if covariates is None else partial(covariates.at_places, names=names)
     found = []
     for group in wanted:
         chosen = _ticks(counts, group, ticks)
@@ -58,7 +63,9 @@ def networks(
         heights = None
         if settings.gridding.elevation is not None:  # as the grids themselves, which know the ground then
             heights = dict(zip(rows.sensor.tolist(), rows.elevation.tolist(), strict=True))
-        found.append(network_of(group.name, rows, group, grid, bounds, timing.max_age_s, chosen, heights))
+        found.append(
+            network_of(group.name, rows, group, grid, bounds, timing.max_age_s, chosen, heights, places)
+        )
     if not found:
         span = f" from {first or 'the beginning'} until {until or 'the end'}"
         what = attribute or " or ".join(grid.attributes)

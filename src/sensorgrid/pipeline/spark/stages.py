@@ -44,7 +44,7 @@ from sensorgrid.pipeline.spark.packing import (
     to_bytes,
 )
 from sensorgrid.pipeline.spark.workers import freeze_once
-from sensorgrid.pipeline.terrain import heights_of
+from sensorgrid.pipeline.terrain import covariates_of, heights_of
 
 BLOCK = "block"
 WAITING = "waiting"
@@ -72,6 +72,8 @@ class Job:
     """regions whose older blocks the courier still has"""
     elevated: bool = False
     """whether the lake has heights of the ground, and grids follow them"""
+    covariates: bool = False
+    """whether it has further covariates"""
 
     def plan(self) -> Plan:
         """The lake's plan as it is now."""
@@ -84,7 +86,8 @@ class Job:
         """What all regions of a group have in common."""
         found = group_named(group)
         limits = tuple(self.limits[name] for name in found.inputs)
-        return Domain(self.grid, found, self.timing, limits, plan, plan.start_tick, self.heights)
+        covariates = covariates_of(self.lake.root, self.grid) if self.covariates else None
+        return Domain(self.grid, found, self.timing, limits, plan, plan.start_tick, self.heights, covariates)
 
     def heights(self, region: int) -> Floats | None:
         """Of the points of a region, if grids follow the ground."""

@@ -8,7 +8,7 @@ Sensors that stand at one place are one station here. The same mast often report
 of them out would leave nothing out.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import ceil
 from typing import Any
@@ -24,8 +24,8 @@ from sensorgrid.model.grid import Grid
 from sensorgrid.pipeline.gridding.groups import Group
 from sensorgrid.pipeline.gridding.kernels.interface import Floats, Observations, metres
 from sensorgrid.pipeline.gridding.measurements import Measurements, deduplicate
-from sensorgrid.pipeline.gridding.series import Past, SeriesLimits, check_series
-from sensorgrid.pipeline.gridding.tile import last_vectors
+from sensorgrid.pipeline.gridding.series import Past, SeriesLimits, Surroundings, check_series
+from sensorgrid.pipeline.gridding.tile import beside, last_vectors
 from sensorgrid.pipeline.ingest.attributes import KNOWN
 
 Ints = npt.NDArray[np.int64]
@@ -133,10 +133,15 @@ def network_of(
     max_age_s: float,
     ticks: Sequence[int],
     elevation: Mapping[int, float] | None = None,
+    covariates: Callable[[Floats], Floats] | None = None,
 ) -> StationNetwork:
-    """The network behind measurements of one group at some ticks; `elevation` is by number of the sensor."""
+    """The network behind measurements of one group at some ticks.
+
+    `elevation` is by number of the sensor; `covariates` gives further columns (n, c) for positions in metres.
+    """
     rows, _ = deduplicate([rows])
-    checked = check_series(rows, limits, max_age_s, Past.nothing())
+    around = Surroundings(grid.coordinates, grid.tick)
+    checked = check_series(rows, limits, max_age_s, Past.nothing(), around)
     sensors, first = np.unique(rows.sensor, return_index=True)
     longitude, latitude = rows.x[first], rows.y[first]
     station = places(metres(longitude, latitude, grid.coordinates))
@@ -154,6 +159,9 @@ def network_of(
         if elevation is not None:
             height = np.array([elevation.get(int(number), np.nan) for number in sensors])[who]
         outputs = [replace(one, covariate=height) for one in found.observations(rows, grid, end_us)]
+        if covariates is not None:
+            columns = beside(height, covariates(outputs[0].positions))
+            outputs = [replace(one, covariate=columns) for one in outputs]
         fresh = rows.time_us[found.at] >= end_us - tick_us
         moments.append(Moment(int(tick), end_us, station[who], fresh, tuple(outputs)))
     heights = None

@@ -32,6 +32,8 @@ def krige(
     points: Floats,
     point_heights: Floats,
     model: Floats,
+    slopes: Floats,
+    slope_spreads: Floats,
     mu: Floats,
     variance: Floats,
     unrest: Floats,
@@ -39,16 +41,20 @@ def krige(
     """Fill `mu`, `variance` and `unrest` (all (m,)) from observations and, for each point, its neighbours.
 
     `index` (m, k) is ascending within a row, -1 for none; `reach` (m,) is the distance of the nearest observation
-    that is not among them, infinite if there is none. `heights` has no element if there is no covariate. `model` is
-    sill, length, whether the family is Matérn, mean, spread, slope, spread of the slope.
+    that is not among them, infinite if there is none. `heights` (n, c) and `point_heights` (m, c) are the covariates,
+    NaN where they are not known; c may be 0. `model` is sill, length, whether the family is Matérn, mean, spread;
+    `slopes` and `slope_spreads` (c,) are what values are expected to follow each covariate by.
     """
     size, dimensions = index.shape[1], positions.shape[1]
     sill, length, matern = model[0], model[1], model[2]
-    mean, spread, slope, slope_spread = model[3], model[4], model[5], model[6]
+    mean, spread = model[3], model[4]
     sill2 = sill * sill
-    sloped = len(heights) > 0
+    columns = len(slopes)
     base, work = np.empty((size, size)), np.empty((size, size))
-    towards, ones, tilt, rest = np.empty(size), np.empty(size), np.empty(size), np.empty(size)
+    towards, ones, rest = np.empty(size), np.empty(size), np.empty(size)
+    tilt, middle, known = np.empty((columns, size)), np.empty(columns), np.empty(columns)
+    # The drift: a mean and a slope for each covariate. Their normal equations, right side, and what the point lacks.
+    normal, drift, lack = np.empty((columns + 1, columns + 1)), np.empty(columns + 1), np.empty(columns + 1)
     distance, fade, column = np.empty(size), np.empty(size), np.empty(size)
     for m in range(len(points)):
         first = 0
@@ -88,7 +94,9 @@ def krige(
         start = max(TAPER_FROM * edge, 0.5 * (edge + nearest)) if tapered else np.inf
         # In units of what varies within the edge: the sill of a smooth field with a long reach says nothing here.
         scale = sill2 * (1.0 - _alike(edge, length, matern)) if tapered else 0.0
-        total, middle, known = 0.0, 0.0, 0.0
+        total = 0.0
+        for q in range(columns):
+            middle[q], known[q] = 0.0, 0.0
         for a in range(count):
             fade[a] = 1.0
             if distance[a] > start:
@@ -97,13 +105,14 @@ def krige(
                     excess = (distance[a] - start) / (edge - distance[a])
                 fade[a] = 1.0 + excess * excess
             total += 1.0 / fade[a]
-            if sloped:
-                height = heights[index[m, first + a]]
+            for q in range(columns):
+                height = heights[index[m, first + a], q]
                 if height == height:
-                    middle += height / fade[a]
-                    known += 1.0 / fade[a]
-        if known > 0.0:
-            middle /= known
+                    middle[q] += height / fade[a]
+                    known[q] += 1.0 / fade[a]
+        for q in range(columns):
+            if known[q] > 0.0:
+                middle[q] /= known[q]
         for a in range(count):
             i = index[m, first + a]
             for b in range(a):
@@ -111,57 +120,75 @@ def krige(
             work[a, a] = sill2 + noise[i] + (fade[a] - 1.0) * (noise[i] + scale)
             towards[a] = sill2 * _alike(distance[a], length, matern)
             ones[a] = 1.0
-            tilt[a] = 0.0
-            if sloped and heights[i] == heights[i]:
-                tilt[a] = heights[i] - middle
-            rest[a] = values[i] - mean - slope * tilt[a]
-        # Factor, and solve for the four right sides on the way: column by column, so that no sum is reordered.
-        explained, row, cross, level = 0.0, 0.0, 0.0, 0.0
-        row_tilt, tilt2, cross_tilt, level_tilt, scatter, value = 0.0, 0.0, 0.0, 0.0, 0.0, 0.0
+            rest[a] = values[i] - mean
+            for q in range(columns):
+                tilt[q, a] = 0.0
+                if heights[i, q] == heights[i, q]:
+                    tilt[q, a] = heights[i, q] - middle[q]
+                rest[a] -= slopes[q] * tilt[q, a]
+        # Factor, and solve for all right sides on the way: column by column, so that no sum is reordered.
+        explained, scatter, value, row, level, cross = 0.0, 0.0, 0.0, 0.0, 0.0, 0.0
         for j in range(count):
             pivot = 1.0 / np.sqrt(work[j, j])
-            c, o, t, r = towards[j] * pivot, ones[j] * pivot, tilt[j] * pivot, rest[j] * pivot
+            c, o, r = towards[j] * pivot, ones[j] * pivot, rest[j] * pivot
             explained += c * c
             row += o * o
             cross += o * c
             level += o * r
             scatter += r * r
             value += c * r
-            row_tilt += o * t
-            tilt2 += t * t
-            cross_tilt += t * c
-            level_tilt += t * r
+            towards[j], ones[j], rest[j] = c, o, r
             for a in range(j + 1, count):
                 column[a] = work[a, j] * pivot
                 towards[a] -= column[a] * c
                 ones[a] -= column[a] * o
-                tilt[a] -= column[a] * t
                 rest[a] -= column[a] * r
+            for q in range(columns):
+                tilt[q, j] *= pivot
+                slant, beside, t = tilt[q, j + 1 : count], column[j + 1 : count], tilt[q, j]
+                for a in range(len(slant)):
+                    slant[a] -= beside[a] * t
             for a in range(j + 1, count):
                 # Slices that are counted from 0: the compiler then works on several elements at once.
-                line, other, factor = work[a, j + 1 : a + 1], column[j + 1 : a + 1], column[a]
+                line, beside, factor = work[a, j + 1 : a + 1], column[j + 1 : a + 1], column[a]
                 for b in range(len(line)):
-                    line[b] -= factor * other[b]
-        row += 1.0 / (spread * spread)
-        missing = 1.0 - cross
-        if sloped:
-            high = 0.0
-            if known > 0.0 and point_heights[m] == point_heights[m]:
-                high = point_heights[m] - middle
-            tilt2 += 1.0 / (slope_spread * slope_spread)
-            missing_tilt = high - cross_tilt
-            determinant = row * tilt2 - row_tilt * row_tilt
-            b0 = (tilt2 * level - row_tilt * level_tilt) / determinant
-            b1 = (row * level_tilt - row_tilt * level) / determinant
-            mu[m] = mean + slope * high + b0 * missing + b1 * missing_tilt + value
-            spare = tilt2 * missing * missing - 2.0 * row_tilt * missing * missing_tilt
-            spare = (spare + row * missing_tilt * missing_tilt) / determinant
-            scatter -= b0 * level + b1 * level_tilt
-        else:
-            b0 = level / row
-            mu[m] = mean + b0 * missing + value
-            spare = missing * missing / row
-            scatter -= b0 * level
+                    line[b] -= factor * beside[b]
+        normal[0, 0], drift[0], lack[0] = row + 1.0 / (spread * spread), level, 1.0 - cross
+        expected = mean
+        for q in range(columns):
+            level, cross, row = 0.0, 0.0, 0.0
+            for j in range(count):
+                t = tilt[q, j]
+                row += t * ones[j]
+                level += t * rest[j]
+                cross += t * towards[j]
+            normal[q + 1, 0], drift[q + 1], lack[q + 1] = row, level, -cross
+            for other in range(q + 1):
+                row = 0.0
+                for j in range(count):
+                    row += tilt[q, j] * tilt[other, j]
+                normal[q + 1, other + 1] = row
+            normal[q + 1, q + 1] += 1.0 / (slope_spreads[q] * slope_spreads[q])
+            if known[q] > 0.0 and point_heights[m, q] == point_heights[m, q]:
+                high = point_heights[m, q] - middle[q]
+                lack[q + 1] += high
+                expected += slopes[q] * high
+        correction, spare, fitted = 0.0, 0.0, 0.0
+        for q in range(columns + 1):  # the same factor and solution for the drift
+            pivot = 1.0 / np.sqrt(normal[q, q])
+            d, k = drift[q] * pivot, lack[q] * pivot
+            correction += d * k
+            spare += k * k
+            fitted += d * d
+            for later in range(q + 1, columns + 1):
+                share = normal[later, q] * pivot
+                drift[later] -= share * d
+                lack[later] -= share * k
+                normal[later, q] = share
+                for other in range(q + 1, later + 1):
+                    normal[later, other] -= share * normal[other, q]
+        mu[m] = expected + correction + value
+        scatter -= fitted
         variance[m] = max(sill2 - explained + spare, 0.0)
         unrest[m] = max(scatter, 0.0) / total
 

@@ -32,7 +32,8 @@ class Observations:
     age_s: Floats
     """(n,) how old each value is at the end of the tick"""
     covariate: Floats | None = None
-    """(n,) something known of every place that values follow: elevation in metres; NaN where it is not known"""
+    """(n,) something known of every place that values follow: elevation in metres; NaN where it is not known; or
+    (n, 1 + c): elevation first, then the covariates that `Parameters.covariates` names"""
     doubt: Floats | None = None
     """(n,) by how much the usual error of each is multiplied; None: no observation is suspect"""
 
@@ -90,6 +91,12 @@ class Parameters:
     """change of values per unit of the covariate (elevation: per metre)"""
     slope_spread: float = 0.0
     """and how much it varies from place to place; 0: the covariate is not used"""
+    covariates: tuple[str, ...] = ()
+    """further covariates, by name"""
+    slopes: tuple[float, ...] = ()
+    """change of values per unit of each"""
+    slope_spreads: tuple[float, ...] = ()
+    """and how much that varies from place to place; 0: it is not used"""
     age_s: float = 0.0
     """usual age of an observation at the end of a tick: what that does is part of the noise"""
     tail: float = 1.0
@@ -146,10 +153,15 @@ class Kernel(Protocol):
     ) -> Field:
         """Estimate all `points` (m, d), in metres like the observations' positions.
 
-        `covariate` (m,) is that of the points; a kernel that cannot use one ignores it. Without any observation
-        the result is what `parameters` say of mean and spread.
+        `covariate` (m,) or (m, 1 + c) is that of the points; a kernel that cannot use one ignores it. Without any
+        observation the result is what `parameters` say of mean and spread.
         """
         ...
+
+
+def columns_of(covariate: Floats) -> Floats:
+    """Covariates as columns: one alone is the elevation."""
+    return covariate[:, None] if covariate.ndim == 1 else covariate
 
 
 def metres(longitude: npt.ArrayLike, latitude: npt.ArrayLike, coordinates: str) -> Floats:

@@ -16,7 +16,7 @@ import numpy as np
 from sensorgrid.pipeline.gridding.kernels.covariance import noise_variance, own_variance, unlikeness
 from sensorgrid.pipeline.gridding.kernels.errors import stated
 from sensorgrid.pipeline.gridding.kernels.interface import Field, Floats, Observations, Parameters
-from sensorgrid.pipeline.gridding.kernels.neighbourhood import CHUNK, Indices, neighbours_of, separation
+from sensorgrid.pipeline.gridding.kernels.neighbourhood import Indices, chunks, neighbours_of, separation
 from sensorgrid.pipeline.gridding.kernels.transforms import around, forward, unknown
 
 _NEAR = 1e-9
@@ -63,8 +63,7 @@ class InverseDistance:
         """The same from given neighbours (m, k); -1 for none."""
         values, variance = np.empty(len(points)), np.empty(len(points))
         noise = noise_variance(observations, parameters)
-        for start in range(0, len(points), CHUNK):
-            part = slice(start, start + CHUNK)
+        for part in chunks(len(points)):
             near = index[part]
             distance = separation(observations.positions[near], points[part, None, :])
             distance[near < 0] = np.inf

@@ -9,6 +9,7 @@ the process by the bytes of all positions, so a remembered answer is the one tha
 """
 
 from collections import OrderedDict
+from collections.abc import Iterator
 from dataclasses import dataclass
 from hashlib import blake2b
 from threading import Lock
@@ -28,6 +29,18 @@ CHUNK = 4096
 """points that are worked on at once: bounds the memory, whatever the size of the grid"""
 REMEMBERED_BYTES = 48 << 20
 """of searches that a process remembers"""
+
+
+def chunks(count: int, size: int = CHUNK) -> Iterator[slice]:
+    """All of `count` things, in slices of at most `size`.
+
+    Examples
+    --------
+    >>> [list(range(5))[some] for some in chunks(5, 2)]
+    [[0, 1], [2, 3], [4]]
+    """
+    for start in range(0, count, size):
+        yield slice(start, start + size)
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +119,7 @@ def _searched(kind: tuple[str, int], positions: Floats, points: Floats) -> Neigh
     tree = cKDTree(positions)
     if name == "others":
         return _others(tree, count)
-    parts = [_search(tree, points[at : at + CHUNK], count) for at in range(0, len(points), CHUNK)]
+    parts = [_search(tree, points[some], count) for some in chunks(len(points))]
     if not parts:
         return Neighbours(np.empty((0, min(count, tree.n)), np.int32), np.empty(0))
     return Neighbours(np.concatenate([p.index for p in parts]), np.concatenate([p.reach for p in parts]))

@@ -14,6 +14,7 @@ from sensorgrid.model.errors import SensorGridError
 from sensorgrid.pipeline.gridding.kernels.covariance import noise_variance, own_variance
 from sensorgrid.pipeline.gridding.kernels.errors import stated
 from sensorgrid.pipeline.gridding.kernels.interface import Field, Floats, Observations, Parameters
+from sensorgrid.pipeline.gridding.kernels.neighbourhood import chunks
 from sensorgrid.pipeline.gridding.kernels.transforms import published, transformed, unknown
 
 _POINTS = 8192
@@ -46,8 +47,7 @@ class Optimal:
             return unknown(len(points), parameters)
         mu, variance = np.empty(len(points)), np.empty(len(points))
         inside = transformed(observations, parameters)
-        for start in range(0, len(points), _POINTS):
-            part = slice(start, start + _POINTS)
+        for part in chunks(len(points), _POINTS):
             mu[part], variance[part] = self._analysis(gridpp, inside, points[part], parameters)
         own = np.full(len(points), own_variance(parameters))
         error, reading = stated(mu, variance, own, np.ones(len(points)), parameters, parameters.errors_plain)
