@@ -54,7 +54,7 @@ class Outage:
 
 
 @dataclass(frozen=True, slots=True)
-class Joined:
+class JoinedBroker:
     """A broker that came while the demo ran."""
 
     broker: PeerId
@@ -220,7 +220,7 @@ def points_of_cell(grid: Grid, cell: int) -> Mask:
 # -- the verdict
 
 
-def _told_of(joined: Joined | None) -> str:
+def _told_of(joined: JoinedBroker | None) -> str:
     if joined is None:
         return "no broker joined"
     if joined.serves_s is None:
@@ -238,7 +238,7 @@ def judge(
     first: int,
     last: int,
     asked: int,
-    joined: Joined | None = None,
+    joined: JoinedBroker | None = None,
 ) -> Result:
     """All checks on the ticks [first, last]; `asked` clients were sent out."""
     ticks = complete_ticks(tallies, first, last)

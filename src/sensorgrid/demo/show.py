@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 
 from sensorgrid.configuration.network import Network, read_network
 from sensorgrid.demo import checks
-from sensorgrid.demo.checks import Fields, Joined, Outage, Result
+from sensorgrid.demo.checks import Fields, JoinedBroker, Outage, Result
 from sensorgrid.demo.listening import DemoClient
 from sensorgrid.demo.processes import CLI, Crew, run_once
 from sensorgrid.demo.report import utc
@@ -97,7 +97,7 @@ class Show:
         )
         self._newcomers = Crew([part], logs)
         self._newcomer_url = url
-        self.joined: Joined | None = None
+        self.joined: JoinedBroker | None = None
 
     # -- the play
 
@@ -366,7 +366,7 @@ class Show:
         self.scene.brokers.append(BrokerLine(self.newcomer))
         self.line(self.newcomer).state = "joins"
         self._observers[self.newcomer] = Observer(self._newcomer_url, timeout_s=2.0)
-        self.joined = Joined(self.newcomer, time.time())
+        self.joined = JoinedBroker(self.newcomer, time.time())
         self._say(f"broker {self.newcomer} is started, and told where the others are", "green")
 
     def _look_at_newcomer(self, now: float) -> None:
