@@ -11,7 +11,7 @@ each, and `Newer` when the roster changes. An observer hears `Status`, a map too
 import dataclasses
 import struct
 from enum import StrEnum
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 import numpy as np
@@ -25,7 +25,7 @@ from sensorgrid.overlay.roster import GRID, SHARED, Member, Region, Roster, Summ
 from sensorgrid.overlay.roster import fingerprint as fingerprint
 from sensorgrid.overlay.settings import Settings
 
-VERSIONS = (1, VERSION)
+VERSIONS = (1, 2, VERSION)
 """of the wire, that are spoken here; the newest last"""
 BROKER, CLIENT, PUBLISHER, OBSERVER = "broker", "client", "publisher", "observer"
 LZ4 = "lz4"
@@ -143,6 +143,8 @@ class Publish(msgspec.Struct, frozen=True, tag="Publish", array_like=True):
     epoch: int
     shape: tuple[int, int] | None
     """rows, columns; None: the pipeline has nothing for this tick"""
+    silent_s: Annotated[float, msgspec.Meta(ge=0)] | None = None
+    """from version 3 on: None if the values rest on observations; see `sensorgrid.model.block.Slab`"""
 
 
 class Ack(msgspec.Struct, frozen=True, tag="Ack", array_like=True):

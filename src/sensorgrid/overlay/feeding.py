@@ -56,8 +56,8 @@ def _tap(
 def _spread(kernel: Kernel, supply: Supply, tick: int, slabs: tuple[Slab, ...]) -> bool:
     """Send a block to all entries that go in step, as one effect; whether that was all of them."""
     table = supply.table
-    if len(supply.entries) < PLAN_MIN or len(slabs) != 1:
-        return False
+    if len(supply.entries) < PLAN_MIN or len(slabs) != 1 or slabs[0].silent_s is not None:
+        return False  # heads are made for blocks that rest on observations, as nearly all do
     table.blocks_like(kernel.grid, slabs[0])
     served = 0
     for row in table.rows.values():

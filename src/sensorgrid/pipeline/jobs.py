@@ -104,6 +104,7 @@ def job_of(settings: PipelineSettings, writer: str, lake: Lake | None = None) ->
         writer=writer,
         waiting=Waiting(settings.waiting_of(), writer) if settings.entrance_of() else None,
         elevated=settings.gridding.elevation is not None,
+        gaps={name: settings.gridding.gaps_of(name) for name in grid.attributes},
     )
 
 

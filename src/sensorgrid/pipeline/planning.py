@@ -280,7 +280,7 @@ def _given(settings: GriddingSettings, name: str, found: Parameters) -> Paramete
 
 
 def _gathered(lake: Lake, newest_tick: int, ticks: int) -> pa.Table:
-    """Good measurements of the last ticks, from the observations that the lake keeps beside its grids."""
+    """Measurements of the last ticks that were used, from the observations that the lake keeps beside its grids."""
     tiles = lake.tiles(ticks=(newest_tick - ticks + 1, newest_tick), columns=["tick", "observations"])
     parents = pc.list_parent_indices(tiles["observations"].combine_chunks())
     flat = pa.Table.from_struct_array(pc.list_flatten(tiles["observations"].combine_chunks()))
@@ -289,7 +289,7 @@ def _gathered(lake: Lake, newest_tick: int, ticks: int) -> pa.Table:
     sensors = lake.sensors()
     place = pc.index_in(flat["sensor"], sensors["number"].combine_chunks())
     flat = flat.append_column("elevation", sensors["elevation"].combine_chunks().take(place.combine_chunks()))
-    return flat.filter(pc.equal(flat["flag"], 1))
+    return flat.filter(pc.or_kleene(pc.equal(flat["flag"], 1), pc.equal(flat["test"], "suspect")))
 
 
 def first_tick(grid: Grid, timing: Timing, now_us: int) -> int:

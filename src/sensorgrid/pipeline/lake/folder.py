@@ -237,9 +237,9 @@ class Lake(Folder):
 
     def grids_of(
         self, identities: Sequence[Identity], grid: Grid, writer: str, batch: int
-    ) -> dict[Identity, tuple[Floats, Floats]]:
-        """Values and errors of single tiles, which `writer` wrote in `batch`, or which were joined since."""
-        found: dict[Identity, tuple[Floats, Floats]] = {}
+    ) -> dict[Identity, tuple[Floats, Floats, float | None]]:
+        """Values, errors and silence of single tiles, which `writer` wrote in `batch`, or which were joined since."""
+        found: dict[Identity, tuple[Floats, Floats, float | None]] = {}
         folders: dict[str, set[Identity]] = {}
         for identity in identities:
             day = grid.time_of(identity.tick).date()
@@ -262,20 +262,25 @@ class Lake(Folder):
         )
         return [Identity(*row.values()) for row in table.to_pylist()]
 
-    def _grids_in(self, paths: list[str], wanted: set[Identity]) -> dict[Identity, tuple[Floats, Floats]]:
+    def _grids_in(
+        self, paths: list[str], wanted: set[Identity]
+    ) -> dict[Identity, tuple[Floats, Floats, float | None]]:
         if not paths:
             return {}
         (attribute,) = {identity.attribute for identity in wanted}
         condition = pc.field("tick").isin([i.tick for i in wanted])
         condition &= pc.field("region").isin([i.region for i in wanted])
-        table = ds.dataset(paths, filesystem=self._fs()[0], format="parquet").to_table(
-            filter=condition, columns=["tick", "region", "revision", "values", "error"]
+        schema = pa.schema([column for column in _empty("tiles") if column[0] not in ("attribute", "day")])
+        table = ds.dataset(paths, filesystem=self._fs()[0], format="parquet", schema=schema).to_table(
+            filter=condition,
+            columns=["tick", "region", "revision", "values", "error", "observed_points", "newest_age"],
         )
         found = {}
-        for tick, region, revision, values, error in zip(*table.columns, strict=True):
+        for tick, region, revision, values, error, observed, newest in zip(*table.columns, strict=True):
             identity = Identity(attribute, tick.as_py(), region.as_py(), revision.as_py())
             if identity in wanted:
-                found[identity] = (values.values.to_numpy(), error.values.to_numpy())
+                silent_s = silence(observed.as_py(), newest.as_py())
+                found[identity] = (values.values.to_numpy(), error.values.to_numpy(), silent_s)
         return found
 
     def streamed(self) -> bool:
@@ -317,9 +322,9 @@ class Lake(Folder):
             pa.schema([("attribute", pa.string()), ("day", pa.date32())][0 if kind == "tiles" else 1 :]),
             flavor="hive",
         )
-        # Files that were written before a column was added lack it; tiles have kept theirs.
+        # Files that were written before a column was added lack it.
         day = [("day", pa.date32())] if kind == "letters" else []
-        schema = None if kind == "tiles" else pa.schema([*_empty(kind), *day])
+        schema = pa.schema([*_empty(kind), *day])
         return ds.dataset(
             paths, filesystem=files, format="parquet", partitioning=partitioning if kind != "sensors" else None,
             partition_base_dir=self.path(kind), schema=schema,
@@ -459,6 +464,13 @@ class Lake(Folder):
     def _files(self, *kinds: str, ending: str = "") -> list[str]:
         paths = (info.path for info in self._all(*kinds))
         return [p for p in paths if not PurePosixPath(p).name.startswith(".") and p.endswith(ending)]
+
+
+def silence(observed: int | None, newest_s: float | None) -> float | None:
+    """What two columns of a tile say about it; see `tiles.Basis.silent_s`."""
+    if observed is None or observed > 0:
+        return None
+    return float("inf") if newest_s is None else newest_s
 
 
 _NO_TICK = -(1 << 62)
