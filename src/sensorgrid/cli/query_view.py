@@ -193,7 +193,8 @@ class View:
         revision = f", revision {shot.revision}" if shot.revision else ""
         table.add_row("tick", f"{shot.tick}{revision}, {span(shot.delay_s)} old, {self._ticks:,} so far")
         table.add_row(
-            "points", Text.assemble(f"{shot.points:,}", (_lacking(shot), "bold red"), f"   {_area(self._field)}")
+            "points",
+            Text.assemble(f"{shot.points:,}", (_lacking(shot), "bold red"), f"   {_area(self._field)}"),
         )
         return table
 

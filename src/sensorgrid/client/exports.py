@@ -350,7 +350,7 @@ class _NetCdf:
                 made[...] = variable.values
 
     def append(self, data: xr.Dataset, field: Field) -> None:
-        data = data.drop_vars([name for name in _LATER if name not in self._along])
+        data = data.drop_vars([name for name in _LATER if name not in self._along], errors="ignore")
         _same_points(data, self._fixed, self._along, self.part)
         tick = int(data["tick"].item())
         at = self.ticks.index(tick) if tick in self.ticks else len(self.ticks)
@@ -430,8 +430,8 @@ class _Zarr:
         for name, variable in data.variables.items():
             if "time" in variable.dims:
                 encoding[name] = {"chunks": tuple(1 if d == "time" else data.sizes[d] for d in variable.dims)}
-        for name in ("tick", "revision", "missing_points", "unobserved_points"):
-            encoding[name]["chunks"] = (1024,)
+        for name in ("tick", "revision", "missing_points", *_LATER):
+            encoding.setdefault(name, {})["chunks"] = (1024,)
         encoding["tick"]["_FillValue"] = NO_TICK
         encoding["time"] = {"chunks": (1024,), "units": EPOCH.replace("T00:00:00Z", ""), "dtype": "float64"}
         empty.attrs[OWNER] = self.owner
@@ -441,7 +441,7 @@ class _Zarr:
         os.replace(making, self.part)
 
     def append(self, data: xr.Dataset, field: Field) -> None:
-        data = data.drop_vars([name for name in _LATER if name not in self._along])
+        data = data.drop_vars([name for name in _LATER if name not in self._along], errors="ignore")
         _same_points(data, self._fixed, self._along, self.part)
         tick = int(data["tick"].item())
         at = self.ticks.index(tick) if tick in self.ticks else len(self.ticks)

@@ -15,9 +15,7 @@ from sensorgrid.model.grid import Grid
 from sensorgrid.model.names import ERROR, UNITS, long_name
 from sensorgrid.model.query import Query
 
-MEANING = (
-    "of the field, not of the next reading there: half of the interval that holds the true value in 68 of 100 cases"
-)
+MEANING = "of the field, not of the next reading there: half of the interval that holds the true value in 68 of 100 cases"
 """what a standard error is"""
 GAPS_NAMED = 8
 """so many gaps of a tick are named one by one"""

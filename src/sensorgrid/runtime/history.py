@@ -91,8 +91,9 @@ def _read(files: pafs.FileSystem, path: str, regions: Sequence[str]) -> pa.Table
         known = pq.read_schema(file).names
         table = pq.read_table(file, columns=[*columns, *(name for name, _ in later if name in known)])
     for name, kind in later:
-        if name not in known:
-            table = table.append_column(name, pa.nulls(len(table), kind))
+        column = table[name].cast(kind) if name in known else pa.nulls(len(table), kind)
+        at = table.schema.get_field_index(name)
+        table = table.append_column(name, column) if at < 0 else table.set_column(at, name, column)
     return table.filter(pc.field("region").isin(list(regions)))
 
 

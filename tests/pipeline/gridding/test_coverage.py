@@ -120,7 +120,9 @@ class Always:
         return self.recipe_
 
 
-def domain_of(gaps: str, hold_s: float = 300.0, kernel: str = "kriging", p: Parameters = PARAMETERS) -> Domain:
+def domain_of(
+    gaps: str, hold_s: float = 300.0, kernel: str = "kriging", p: Parameters = PARAMETERS
+) -> Domain:
     timing = Timing(settle_s=30, lateness_s=120, max_age_s=120, hold_s=hold_s if gaps == "hold" else 0.0)
     return Domain(
         GRID, group_named("air_temperature"), timing, (LIMITS,), Always(Recipe(kernel, (p,))), 0, gaps=(gaps,)
