@@ -36,6 +36,9 @@ def line_of(report: Report) -> str:
 def lake_facts(lake: Lake, grid: Grid, waiting: Waiting | None = None) -> dict[str, Any]:
     """What a lake holds, as plain values, and what gateways have of it."""
     tiles = lake.tiles(columns=["attribute", "tick", "region", "revision"])
+    ends = pc.min_max(tiles["tick"]).as_py() if len(tiles) else {"min": 0, "max": 0}
+    unobserved = lake.unobserved_ticks(ends["min"], ends["max"])
+    plan = lake.plan()
     per_attribute = []
     for name in sorted(set(tiles["attribute"].to_pylist())):
         mine = tiles.filter(pc.equal(tiles["attribute"], name))
@@ -48,6 +51,7 @@ def lake_facts(lake: Lake, grid: Grid, waiting: Waiting | None = None) -> dict[s
                 "last": f"{grid.time_of(last):%Y-%m-%d %H:%M}",
                 "grids": len(mine),
                 "revised": pc.sum(pc.greater(mine["revision"], 0)).as_py(),
+                "unobserved": unobserved.get(name, (None, 0))[0],
             }
         )
     totals, letters = lake.totals(), lake.letters()
@@ -59,6 +63,7 @@ def lake_facts(lake: Lake, grid: Grid, waiting: Waiting | None = None) -> dict[s
         "sensors": len(lake.sensors()),
         "refused": _refused(letters),
         "reasons": _reasons(letters),
+        "parameters": [] if plan is None else plan.notes(),
     }
 
 
@@ -92,7 +97,7 @@ def _reasons(letters: pa.Table) -> list[tuple[str, int]]:
 def show_lake(console: Console, facts: dict[str, Any]) -> None:
     """The facts as tables."""
     table = Table(title=f"lake {facts['lake']}", title_justify="left")
-    for name in ("attribute", "ticks", "first", "last", "grids", "revised"):
+    for name in ("attribute", "ticks", "first", "last", "grids", "revised", "unobserved"):
         left = name in ("attribute", "first", "last")
         table.add_column(
             name,
@@ -101,12 +106,23 @@ def show_lake(console: Console, facts: dict[str, Any]) -> None:
             overflow="fold" if name == "attribute" else "ellipsis",  # long names go on in the next line
         )
     for row in facts["attributes"]:
-        table.add_row(*(f"{v:,}" if isinstance(v, int) else str(v) for v in row.values()))
+        table.add_row(
+            *(f"{v:,}" if isinstance(v, int) else "" if v is None else str(v) for v in row.values())
+        )
     console.print(table)
+    for row in facts["attributes"]:
+        if row["unobserved"]:
+            console.print(
+                f"{row['attribute']}: {row['unobserved']:,} of {row['ticks']:,} ticks without a single observation",
+                style="yellow", highlight=False, soft_wrap=True,
+            )  # fmt: skip
+    for note in facts["parameters"]:
+        console.print(note, style="dim", highlight=False, soft_wrap=True)
     counts = facts["counts"]
     console.print(
         f"{facts['sensors']:,} sensors; in all runs: "
-        + ", ".join(f"{counts[n]:,} {n.replace('_', ' ')}" for n in ("raw", *ENDS)),
+        + ", ".join(f"{counts[n]:,} {n.replace('_', ' ')}" for n in ("raw", *ENDS))
+        + f"; {counts['suspect']:,} of those used are suspect",
         highlight=False,
         soft_wrap=True,
     )

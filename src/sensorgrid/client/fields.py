@@ -15,7 +15,9 @@ from sensorgrid.model.grid import Grid
 from sensorgrid.model.names import ERROR, UNITS, long_name
 from sensorgrid.model.query import Query
 
-MEANING = "of the field, not of the next reading there: half of the interval that holds the true value in 68 of 100 cases"
+MEANING = (
+    "of the field, not of the next reading: half of the interval that holds the truth in 68 of 100 cases"
+)
 """what a standard error is"""
 GAPS_NAMED = 8
 """so many gaps of a tick are named one by one"""
@@ -56,7 +58,7 @@ class Labels:
             # Longitudes go on from the border that was asked for: 170 to 190, not 170 to -170.
             asked_west = grid.extent[0] if query.bbox is None else query.bbox[0]
             x = x + 360 * np.ceil((asked_west - x[0]) / 360 - 1e-9 - dx / 720)
-        self.dims, attrs = _axes(grid)
+        self.dims, attrs = axes(grid)
         self.coords = xr.Coordinates(
             {
                 self.dims[0]: xr.Variable(self.dims[0], y, attrs[0]),
@@ -144,7 +146,8 @@ def describe(attribute: str) -> dict[str, Any]:
     return attrs
 
 
-def _axes(grid: Grid) -> tuple[tuple[str, str], tuple[dict[str, str], dict[str, str]]]:
+def axes(grid: Grid) -> tuple[tuple[str, str], tuple[dict[str, str], dict[str, str]]]:
+    """Names of rows and columns, and what CF wants to know of each."""
     if grid.coordinates == "lonlat":
         return ("latitude", "longitude"), (
             {"standard_name": "latitude", "long_name": "latitude", "units": "degrees_north", "axis": "Y"},

@@ -19,7 +19,7 @@ from sensorgrid.model.grid import Grid
 from sensorgrid.pipeline.gridding.coverage import Gaps, Sight, covered
 from sensorgrid.pipeline.gridding.groups import DIRECTION, EASTWARD, NORTHWARD, SPEED, WIND, Group
 from sensorgrid.pipeline.gridding.kernels.interface import Floats, Observations, Parameters, metres
-from sensorgrid.pipeline.gridding.kernels.transforms import without_wall
+from sensorgrid.pipeline.gridding.kernels.transforms import shown, without_wall
 from sensorgrid.pipeline.gridding.measurements import Measurements
 from sensorgrid.pipeline.gridding.neighbours import Verdicts, judge
 from sensorgrid.pipeline.gridding.regions import points_in_metres
@@ -55,8 +55,10 @@ class Tile:
     """of each point: how many are within its reach"""
     age_s: npt.NDArray[np.float32]
     """of each point: age of the newest observation that it rests on; NaN if there is none"""
-    lopsided: bool = False
-    """whether `lower` and `upper` say more than the error: the attribute is transformed"""
+    noise: float = 0.0
+    """error of one observation, after the transform"""
+    transform: str = ""
+    """what values went through, for people; empty: nothing, and `lower` and `upper` say no more than the error"""
     gaps: Gaps = "prior"
     """what stands where nothing is within reach"""
 
@@ -162,7 +164,7 @@ def grid_region(
         tiles.append(
             Tile(
                 attribute, values, error, lower, upper, len(sight.observations), recipe.kernel,
-                made.coverage.observations, made.coverage.age_s, sight.parameters.transform != "identity", mode,
+                made.coverage.observations, made.coverage.age_s, sight.parameters.noise, shown(sight.parameters), mode,
             )
         )  # fmt: skip
     rows = checked.rows

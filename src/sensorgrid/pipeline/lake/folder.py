@@ -302,6 +302,18 @@ class Lake(Folder):
         ticks: list[int] = self.tiles(columns=["tick"])["tick"].to_pylist()
         return max(self.totals().newest, max(ticks, default=_NO_TICK))
 
+    def unobserved_ticks(self, first: int, last: int) -> dict[str, tuple[int, int]]:
+        """For each attribute, of the ticks in [first, last]: how many rest on not a single observation, and how many
+        there are. Grids of earlier releases do not say, and do not count."""
+        table = self.tiles(ticks=(first, last), columns=["attribute", "tick", "observed_points"])
+        table = table.filter(pc.is_valid(table["observed_points"]))
+        each = table.group_by(["attribute", "tick"]).aggregate([("observed_points", "max")])
+        found: dict[str, tuple[int, int]] = {}
+        for name in sorted(set(each["attribute"].to_pylist())):
+            mine = each.filter(pc.equal(each["attribute"], name))["observed_points_max"]
+            found[name] = (pc.sum(pc.equal(mine, 0)).as_py(), len(mine))
+        return found
+
     def letters(self) -> pa.Table:
         """Everything that was refused or could not be read, with the reason."""
         return self._dataset("letters").to_table()

@@ -58,14 +58,16 @@ TILE = pa.schema(
         ("observed_points", pa.int32()),
         ("newest_age", pa.float32()),
         ("gaps", pa.string()),
+        ("noise", pa.float32()),
+        ("transform", pa.string()),
     ]
 )
 """What a row of the lake holds; `observations` are the measurements of this tick and region, with flags.
 
 From `lower` on, columns are null in files of earlier releases. `lower` and `upper` are null where they say no more
 than values and error do. `number_of_observations` and `age` (of the newest, in seconds) are those within reach of
-each point; `observed_points` is how many points have any, `newest_age` the least age of all, and `gaps` what stands
-at the others.
+each point; `observed_points` is how many points have any, `newest_age` the least age of all, `gaps` what stands at the
+others. `noise` is the error of one observation after the `transform`, which is empty if there is none.
 """
 
 
@@ -110,7 +112,8 @@ class Block:
         points = 0 if basis is None else len(basis.observations)
         bounds = 0 if basis is None or basis.lower is None else len(basis.lower)
         head = [*self.identity, self.sensors, self.kernel, len(self.values), len(rows), self.inputs]
-        text = json.dumps([*head, points, bounds, None if basis is None else basis.gaps]).encode()
+        said = None if basis is None else (basis.gaps, basis.noise, basis.transform)
+        text = json.dumps([*head, points, bounds, said]).encode()
         parts = [text, self.values.tobytes(), self.error.tobytes(), rows]
         if basis is not None:
             parts += [basis.age_s.tobytes(), basis.observations.tobytes()]
@@ -122,7 +125,7 @@ class Block:
     def decode(cls, data: bytes) -> "Block":
         """Read what `encode` wrote."""
         at = 4 + int.from_bytes(data[:4], "little")
-        *identity, sensors, kernel, size, packed, inputs, points, bounds, gaps = json.loads(data[4:at])
+        *identity, sensors, kernel, size, packed, inputs, points, bounds, said = json.loads(data[4:at])
 
         def array(kind: str, count: int) -> npt.NDArray[Any]:
             nonlocal at
@@ -134,10 +137,10 @@ class Block:
         rows = decode(data[at : at + packed])
         at += packed
         basis = None
-        if gaps is not None:
+        if said is not None:
             age_s, observations = array("<f4", points), array("u1", points)
             lower, upper = (array("<f4", bounds), array("<f4", bounds)) if bounds else (None, None)
-            basis = Basis(observations, age_s, lower, upper, gaps)
+            basis = Basis(observations, age_s, lower, upper, *said)
         test = array("u1", -1)
         return cls(Identity(*identity), values, error, sensors, kernel, rows, test, tuple(inputs), basis)
 
@@ -155,6 +158,10 @@ class Basis:
     upper: npt.NDArray[np.float32] | None
     gaps: str
     """what stands where nothing is within reach"""
+    noise: float = 0.0
+    """error of one observation, after the transform"""
+    transform: str = ""
+    """what values went through, for people; empty: nothing"""
 
     @property
     def observed(self) -> int:
@@ -166,6 +173,11 @@ class Basis:
         """Age of the newest observation that any point rests on; None if there is none."""
         found = self.age_s[~np.isnan(self.age_s)]
         return float(found.min()) if len(found) else None
+
+    @property
+    def columns(self) -> tuple[int, float | None, str, float, str]:
+        """The last columns of a row of the lake."""
+        return self.observed, self.newest_s, self.gaps, self.noise, self.transform
 
     @property
     def silent_s(self) -> float | None:
@@ -184,8 +196,8 @@ def blocks_of(issue: Issue, group: Group, regions: Regions, region: int) -> Iter
         if revision is None:
             continue
         identity = Identity(tile.attribute, issue.tick, regions.name(region), revision)
-        lower, upper = (tile.lower, tile.upper) if tile.lopsided else (None, None)
-        basis = Basis(tile.observations, tile.age_s, lower, upper, tile.gaps)
+        lower, upper = (tile.lower, tile.upper) if tile.transform else (None, None)
+        basis = Basis(tile.observations, tile.age_s, lower, upper, tile.gaps, tile.noise, tile.transform)
         yield Block(
             identity, tile.values, tile.error, tile.sensors, tile.kernel, rows, test, group.inputs, basis
         )
@@ -206,7 +218,7 @@ def table_of(blocks: Iterable[Block], grid: Grid) -> pa.Table:
         row = (
             name, time.date(), tick, time, region, revision, box.x0, box.y0, width, height, None, None,
             block.sensors, len(block.test) - flagged, flagged, block.kernel, None, None, None, None, None,
-            *((None, None, None) if basis is None else (basis.observed, basis.newest_s, basis.gaps)),
+            *(_NOTHING_SAID if basis is None else basis.columns),
         )  # fmt: skip
         for column, value in zip(columns.values(), row, strict=True):
             column.append(value)
@@ -224,6 +236,7 @@ def table_of(blocks: Iterable[Block], grid: Grid) -> pa.Table:
     return pa.table([arrays[name] for name in TILE.names], schema=TILE)
 
 
+_NOTHING_SAID = (None,) * 5
 _NESTED = {"values", "error", "observations", "lower", "upper", "number_of_observations", "age"}
 
 
