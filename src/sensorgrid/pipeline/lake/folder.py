@@ -319,8 +319,16 @@ class Lake(Folder):
         return self._dataset("letters").to_table()
 
     def sensors(self) -> pa.Table:
-        """Names and positions of the sensors that have spoken."""
-        return self._dataset("sensors").to_table()
+        """Names and positions of the sensors that have spoken, one row for each and each group of attributes.
+
+        A sensor whose elevation became known later has two rows in the files.
+        """
+        table = self._dataset("sensors").to_table()
+        names = table.column_names
+        rest = [name for name in names if name not in ("number", "group")]
+        once = table.group_by(["number", "group"], use_threads=False).aggregate([(n, "first") for n in rest])
+        renamed = {f"{name}_first": name for name in rest}
+        return once.rename_columns([renamed.get(n, n) for n in once.column_names]).select(names)
 
     def _dataset(self, kind: str) -> ds.Dataset:
         paths = sorted(self._files(kind))

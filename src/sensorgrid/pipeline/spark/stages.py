@@ -338,15 +338,22 @@ def unacknowledged(found: list[tuple[str, bytes]]) -> list[Identity]:
     return [Identity(*i) for kind, payload in found if kind == WAITING for i in json.loads(payload)]
 
 
-def unheard(sensors: pa.Table, known: set[tuple[int, str]]) -> pa.Table:
-    """Sensors that have not spoken before; they are known from now on."""
-    keys = list(zip(sensors["number"].to_pylist(), sensors["group"].to_pylist(), strict=True))
-    fresh = sensors.filter(pa.array([key not in known for key in keys], pa.bool_()))
-    known.update(keys)
-    return fresh
+Heard = dict[tuple[int, str], bool]
+"""who has spoken of what, and whether the elevation is known"""
 
 
-def known_sensors(lake: Lake) -> set[tuple[int, str]]:
+def unheard(sensors: pa.Table, known: Heard) -> pa.Table:
+    """Sensors that have not spoken before, or whose elevation was not known; they are known from now on."""
+    columns = (sensors[name].to_pylist() for name in ("number", "group", "elevation"))
+    rows = [((number, group), height is not None) for number, group, height in zip(*columns, strict=True)]
+    fresh = [key not in known or (placed and not known[key]) for key, placed in rows]
+    for key, placed in rows:
+        known[key] = placed or known.get(key, False)
+    return sensors.filter(pa.array(fresh, pa.bool_()))
+
+
+def known_sensors(lake: Lake) -> Heard:
     """Who has spoken of what."""
     table = lake.sensors()
-    return set(zip(table["number"].to_pylist(), table["group"].to_pylist(), strict=True))
+    columns = (table[name].to_pylist() for name in ("number", "group", "elevation"))
+    return {(number, group): height is not None for number, group, height in zip(*columns, strict=True)}

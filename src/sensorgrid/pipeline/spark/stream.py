@@ -28,6 +28,7 @@ from sensorgrid.pipeline.spark.packing import ASIDE, CLOCK, FRESH, LEDGER, LETTE
 from sensorgrid.pipeline.spark.stages import (
     BLOCK,
     OUT_DDL,
+    Heard,
     Job,
     known_sensors,
     late_letters,
@@ -163,7 +164,7 @@ class BatchWriter:
 
     def __init__(self, job: Job) -> None:
         self._job = job
-        self._known: set[tuple[int, str]] | None = None
+        self._known: Heard | None = None
 
     def __call__(self, outputs: DataFrame, batch: int) -> None:
         """Write blocks and letters in parallel, then the sensors and the ledger."""
