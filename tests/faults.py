@@ -3,7 +3,7 @@
 import pytest
 from _pytest.mark.structures import ParameterSet
 
-from sensorgrid.simulator.schedules import Outcome, play
+from sensorgrid.simulator.schedules import ScheduleOutcome, play
 
 CHUNK = 10
 """schedules per test: small enough that a failure is near, large enough that pytest is not the cost"""
@@ -33,13 +33,13 @@ def chunks(config: pytest.Config, file: int, files: int) -> list[ParameterSet]:
     return parameters(range(asked or ALL), asked or QUICK)[file::files]
 
 
-def play_all(seeds: range, watch: bool = False, relayed: bool = False) -> list[Outcome]:
+def play_all(seeds: range, watch: bool = False, relayed: bool = False) -> list[ScheduleOutcome]:
     """Play schedules."""
     return [play(seed, watch=watch, relayed=relayed) for seed in seeds]
 
 
 def failures(
-    outcomes: list[Outcome], repeat: str = "pytest tests/simulator/test_schedules.py --schedule"
+    outcomes: list[ScheduleOutcome], repeat: str = "pytest tests/simulator/test_schedules.py --schedule"
 ) -> str:
     """What went wrong, by seed, and the one command that repeats it; empty if all is well."""
     return "\n".join(

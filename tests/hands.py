@@ -302,14 +302,14 @@ class LoneClient(Hands):
 
     actor: Session
 
-    def __init__(self, roams: bool = True, entries: tuple[int, ...] = (0, 1), **changes: Any) -> None:
-        known = tuple(PeerId(e) for e in entries)
+    def __init__(self, roams: bool = True, brokers: tuple[int, ...] = (0, 1), **changes: Any) -> None:
+        known = tuple(PeerId(b) for b in brokers)
         super().__init__(Session(client(0), GRID, settings(**changes), known, Random(1), roams))
 
     @property
-    def sources(self) -> dict[PeerId, dict[tuple[int, int], Piece]]:
+    def feeds(self) -> dict[PeerId, dict[tuple[int, int], Piece]]:
         """What it has from whom."""
-        return self.actor.intake.sources
+        return self.actor.intake.feeds
 
     def submit(self, ask: Query, start: int = 0, until: int | None = None, query: int = 1) -> list[Effect]:
         """A user poses a query."""
@@ -336,7 +336,7 @@ class LoneClient(Hands):
                 for part in [max(code, cell(digits))]
                 if contains(code, cell(digits)) or contains(cell(digits), code)
             )
-            found += self.say(self.actor.entries[0], messages.Located(ask.request, ask.attribute, items))
+            found += self.say(self.actor.brokers[0], messages.Located(ask.request, ask.attribute, items))
         return found
 
     def grant(self, peer: int, path: tuple[int, ...] | None = None) -> list[Effect]:
@@ -363,7 +363,7 @@ class LoneClient(Hands):
         """A broker sends ticks of all that it feeds, as the lake has them."""
         found: list[Effect] = []
         for number in ticks:
-            for (generation, code), piece in list(self.sources.get(PeerId(peer), {}).items()):
+            for (generation, code), piece in list(self.feeds.get(PeerId(peer), {}).items()):
                 slabs = tuple(
                     Slab(w.y, w.x, truth_of(piece.attribute, number, 0, GRID)[slice(*w.y), slice(*w.x)])
                     for w in wanted_of(GRID, code, piece.clip)
@@ -374,7 +374,7 @@ class LoneClient(Hands):
 
     def _by_generation(self, peer: int) -> dict[int, tuple[int, ...]]:
         found: dict[int, tuple[int, ...]] = {}
-        for generation, code in self.sources.get(PeerId(peer), {}):
+        for generation, code in self.feeds.get(PeerId(peer), {}):
             found[generation] = (*found.get(generation, ()), code)
         return found
 
@@ -394,7 +394,7 @@ class LoneClient(Hands):
         """Where there is still a trace of a query."""
         session = self.actor
         held: dict[str, Any] = {"queries": session.queries, "sleeping": session.sleeping}
-        held |= {"sources": session.intake.sources}
+        held |= {"feeds": session.intake.feeds}
         if session.settings.alive_s is not None:  # else it takes long until unused connections are closed
             held |= {"connections": session.links.up, "lookups": session.lookups}
         return [where for where, what in held.items() if what]

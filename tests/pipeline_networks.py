@@ -3,12 +3,12 @@
 import numpy as np
 
 from sensorgrid.pipeline.gridding.kernels.interface import Observations
-from sensorgrid.pipeline.verification.network import Moment, Network
+from sensorgrid.pipeline.verification.network import Moment, StationNetwork
 
 HOUR_US = 3_600_000_000
 
 
-def made(stations: int, ticks: int, seed: int = 0, attribute: str = "air_temperature") -> Network:
+def made(stations: int, ticks: int, seed: int = 0, attribute: str = "air_temperature") -> StationNetwork:
     rng = np.random.default_rng(seed)
     x, y = rng.uniform(0, 1e6, (2, stations))
     moments = []
@@ -21,4 +21,4 @@ def made(stations: int, ticks: int, seed: int = 0, attribute: str = "air_tempera
                 tick, (tick + 1) * HOUR_US, np.arange(stations), np.ones(stations, np.bool_), (observations,)
             )
         )
-    return Network("made", (attribute,), tuple(moments), x, y, "planar", 3600.0)
+    return StationNetwork("made", (attribute,), tuple(moments), x, y, "planar", 3600.0)

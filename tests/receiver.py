@@ -111,7 +111,7 @@ class Receiver:
     ) -> None:
         """A provider says how its stream comes to it."""
         number = self.generation if generation is None else generation
-        cells = [c for g, c in self.intake.sources.get(PeerId(peer), {}) if g == number]
+        cells = [c for g, c in self.intake.feeds.get(PeerId(peer), {}) if g == number]
         chosen = (cell(digits),) if digits else tuple(cells)
         self.intake.granted(
             PeerId(peer), Grant(number, chosen, None if path is None else tuple(map(PeerId, path)))
@@ -152,7 +152,7 @@ class Receiver:
         """What must hold of an intake whatever came: every source leads to its piece, and the other way round."""
         listed = [
             (peer, generation, code, piece)
-            for peer, known in self.intake.sources.items()
+            for peer, known in self.intake.feeds.items()
             for (generation, code), piece in known.items()
         ]
         held = [
@@ -162,7 +162,7 @@ class Receiver:
             if s is not None
         ]
         assert sorted(map(_named, listed)) == sorted(map(_named, held))
-        assert all(self.intake.sources.values()), "a provider is listed without a piece"
+        assert all(self.intake.feeds.values()), "a provider is listed without a piece"
         cells = [piece.cell for piece in self.pieces]
         assert not any(contains(a, b) for i, a in enumerate(cells) for j, b in enumerate(cells) if i != j)
         for piece in self.pieces:

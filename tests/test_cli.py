@@ -33,7 +33,7 @@ def test_explain_takes_the_grid_of_a_file_and_says_so_if_it_has_none(tmp_path: P
     assert "64 × 32 points" in mine.output
     assert "a tick every 30 s" in mine.output
     assert "--grid FILE" not in mine.output
-    assert "--grid FILE takes yours" in none.output
+    assert "--grid FILE or --connect URL takes yours" in none.output
 
 
 def test_explain_prints_and_writes_what_a_query_costs(tmp_path: Path) -> None:
@@ -174,7 +174,7 @@ def test_the_version_is_printed() -> None:
 
 
 def test_the_index_benchmark_compares_the_same_hits() -> None:
-    plan = index_benchmark.Plan(sizes=(500,), grown_max=500, rounds_max=1)
+    plan = index_benchmark.IndexSizes(sizes=(500,), grown_max=500, rounds_max=1)
 
     rows = list(index_benchmark.run(plan, progress=lambda text: None))
 

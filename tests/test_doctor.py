@@ -252,3 +252,25 @@ def test_the_command_says_what_is_wrong_and_its_exit_code_tells(tmp_path: Path) 
     assert code == 1
     assert "fail configuration" in output
     assert "grid2" in output
+
+
+def test_a_slip_in_an_attribute_and_files_that_are_not_there_are_warnings(tmp_path: Path) -> None:
+    more = (
+        'attributes = ["air_temprature"]\n[[sources]]\nkind = "files"\npath = "none/*.csv"\nmapping = "metar"'
+    )
+
+    found = findings(tmp_path, more)
+
+    assert "air_temperature, if that is meant" in found["attributes"].expected
+    assert {"attributes", "source files"} <= set(wrong(found, "warn"))
+
+
+def test_an_error_that_says_what_was_found_is_told_once(tmp_path: Path) -> None:
+    from typer.testing import CliRunner
+
+    from sensorgrid.cli.main import app
+
+    said = CliRunner().invoke(app, ["doctor", str(tmp_path / "none.toml")]).output
+
+    (line,) = [line for line in said.splitlines() if line.startswith("fail configuration")]
+    assert line.count("found ") == line.count("expected ") == 1

@@ -1,5 +1,6 @@
 """The house rules: style, types, the direction of imports, documentation that runs."""
 
+import ast
 import doctest
 import importlib
 import pkgutil
@@ -48,6 +49,16 @@ def test_nothing_in_the_package_is_dead() -> None:
     result = run("vulture")
 
     assert not [line for line in result.stdout.splitlines() if line.startswith("src/")], result.stdout
+
+
+def test_a_class_name_stands_for_one_class() -> None:
+    places: dict[str, list[str]] = {}
+    for path in sorted((ROOT / "src").rglob("*.py")):
+        for node in ast.parse(path.read_text()).body:
+            if isinstance(node, ast.ClassDef):
+                places.setdefault(node.name, []).append(f"{path.relative_to(ROOT)}:{node.lineno}")
+
+    assert {name: found for name, found in places.items() if len(found) > 1} == {}
 
 
 @pytest.mark.parametrize("name", [m.name for m in pkgutil.walk_packages(sensorgrid.__path__, "sensorgrid.")])

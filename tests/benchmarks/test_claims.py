@@ -17,15 +17,15 @@ import typer
 from typer.testing import CliRunner
 
 from sensorgrid.claims import catalogue, running, simulated, timed
-from sensorgrid.claims.claim import Claim, Command, Found, When
+from sensorgrid.claims.claim import Claim, Command, FoundFigure, When
 from sensorgrid.claims.page import page
-from sensorgrid.claims.running import Code, Outcome, run
+from sensorgrid.claims.running import CommandOutcome, MeasuredCode, run
 from sensorgrid.claims.verdict import Verdict, judge
 from sensorgrid.cli.main import app
 from sensorgrid.model.errors import SensorGridError
 
 ROOT = Path(__file__).parents[2]
-CODE = Code("abc1234", "d1", "1.0")
+CODE = MeasuredCode("abc1234", "d1", "1.0")
 FIELDS = {"claim", "command", "asked", "limit", "measured", "unit", "holds", "note", "seconds"}
 MACHINE = {"python": "3.11", "cpus": 2, "memory_gib": 8.0, "system": "Linux", "numpy": "2"}
 DEADLINE_S = 300.0
@@ -74,7 +74,9 @@ def folder_of(tmp_path: Path) -> Path:
     return made
 
 
-def played(tmp_path: Path, kind: str, code: Code = CODE, **facts: Any) -> tuple[Outcome, Verdict]:
+def played(
+    tmp_path: Path, kind: str, code: MeasuredCode = CODE, **facts: Any
+) -> tuple[CommandOutcome, Verdict]:
     outcome = run(command(kind, **facts), True, folder_of(tmp_path), code)
     return outcome, judge(outcome, True)[0]
 
@@ -262,7 +264,7 @@ def test_what_cannot_be_run_here_is_said_and_breaks_nothing(tmp_path: Path, call
 
 
 def verdict_of(claim: Claim, quick: bool, value: float = 7.0) -> Verdict:
-    outcome = Outcome(command("x", claim), {"rows": [{"value": value}]}, 5.0)
+    outcome = CommandOutcome(command("x", claim), {"rows": [{"value": value}]}, 5.0)
     return judge(outcome, quick)[0]
 
 
@@ -352,7 +354,7 @@ def test_what_a_quick_run_cannot_show_is_not_pretended() -> None:
 
 
 def test_what_is_about_quick_runs_is_told_there_alone_and_breaks_nothing() -> None:
-    outcome = Outcome(
+    outcome = CommandOutcome(
         command("x", Claim("eight", value_of, at_least=8.0, when=When.QUICK)), {"rows": [{"value": 7}]}
     )
 
@@ -364,7 +366,9 @@ def test_what_is_about_quick_runs_is_told_there_alone_and_breaks_nothing() -> No
 
 def test_a_figure_that_a_result_lacks_fails_its_row_alone() -> None:
     missing = Claim("missing", lambda r: float(r["nowhere"]), at_least=0.0)
-    outcome = Outcome(command("x", missing, Claim("seven", value_of, at_least=7.0)), {"rows": [{"value": 7}]})
+    outcome = CommandOutcome(
+        command("x", missing, Claim("seven", value_of, at_least=7.0)), {"rows": [{"value": 7}]}
+    )
 
     broken, fine = judge(outcome, False)
 
@@ -373,11 +377,11 @@ def test_a_figure_that_a_result_lacks_fails_its_row_alone() -> None:
     assert fine.holds
 
 
-@pytest.mark.parametrize("text", ["much", Found("much", "here"), [1]], ids=str)  # type: ignore[arg-type]
+@pytest.mark.parametrize("text", ["much", FoundFigure("much", "here"), [1]], ids=str)  # type: ignore[arg-type]
 def test_a_figure_that_is_no_number_fails_its_row_alone(text: Any) -> None:
     claims = (Claim("text", lambda r: text, at_least=0.0), Claim("seven", value_of, at_least=7.0))
 
-    broken, fine = judge(Outcome(command("x", *claims), {"rows": [{"value": 7}]}), False)
+    broken, fine = judge(CommandOutcome(command("x", *claims), {"rows": [{"value": 7}]}), False)
 
     assert (broken.failed, broken.breaks, broken.measured) == (True, True, None)
     assert fine.holds
@@ -574,7 +578,7 @@ def test_the_page_says_what_does_not_hold_and_names_no_place(tmp_path: Path) -> 
         Claim("eight", value_of, at_least=8.0),
         Claim("nine", value_of, at_least=9.0, because="seven is less"),
     )
-    outcome = Outcome(command("x", *claims), {"rows": [{"value": 7}]}, 61.0, "2026-01-02")
+    outcome = CommandOutcome(command("x", *claims), {"rows": [{"value": 7}]}, 61.0, "2026-01-02")
 
     text = page(
         judge(outcome, False), [outcome], replace(CODE, commit="abc+"), MACHINE, False, "sensorgrid bench all"
@@ -735,7 +739,7 @@ def test_savings_at_a_depth_are_of_that_depth_hot_spot_and_policy() -> None:
 
     result = {"rows": [row(4, 10, 8.0), row(2, 10, 10.0), row(4, 6, 5.0), row(2, 6, 10.0)]}
 
-    assert simulated._saved(result, 10, "large", "paper") == Found(
+    assert simulated._saved(result, 10, "large", "paper") == FoundFigure(
         pytest.approx(0.2), "4 dimensions against 2, at equal load"
     )
     assert simulated._saved(result, 10, "small", "paper") is None
@@ -819,7 +823,7 @@ CORE, EDGE = (
 def test_a_figure_its_place_and_its_verdict(
     made: Command, says: str, result: dict[str, Any], value: float, where: str, holds: bool
 ) -> None:
-    (verdict,) = (v for v in judge(Outcome(made, result, 1.0), False) if says in v.claim.says)
+    (verdict,) = (v for v in judge(CommandOutcome(made, result, 1.0), False) if says in v.claim.says)
 
     assert verdict.measured == pytest.approx(value), verdict.note
     assert where in verdict.note

@@ -6,14 +6,14 @@ from pathlib import Path
 import pytest
 
 from sensorgrid.benchmarks import fanout, fanout_peer, fanout_servers
-from sensorgrid.benchmarks.fanout import Flood, MissingError, Row, Size
-from sensorgrid.benchmarks.fanout_peer import Greeting, Peer, PeerError, compile_peer, write_plan
+from sensorgrid.benchmarks.fanout import FanoutSize, Flood, MissingError, Row
+from sensorgrid.benchmarks.fanout_peer import Greeting, PeerError, ReceivingSide, compile_peer, write_plan
 from sensorgrid.benchmarks.fanout_servers import OWN, SAME, frame, masked
 
 FIELDS = {
     "server", "clients", "block_bytes", "tls", "boxes", "cpu_seconds_per_gb", "mb_per_second", "p50_s", "p99_s",
 }  # fmt: skip
-TINY = Size(clients=(9,), blocks=(4096,), round_bytes=1 << 20, rounds=2)
+TINY = FanoutSize(clients=(9,), blocks=(4096,), round_bytes=1 << 20, rounds=2)
 
 
 def quiet(text: str) -> None:
@@ -59,7 +59,7 @@ def test_servers_that_are_not_installed_are_left_out_with_the_reason(
     monkeypatch.setattr(fanout_servers, "_installed", lambda name: None)
     monkeypatch.setattr(fanout, "_certificate", lambda folder: None)
 
-    rows, notes = fanout.run(Size((2,), (4096,), 1 << 16, 1), 1, quiet)
+    rows, notes = fanout.run(FanoutSize((2,), (4096,), 1 << 16, 1), 1, quiet)
 
     assert {row["server"] for row in rows} == {"sensorgrid", "c-epoll"}
     assert len(notes) == 3
@@ -80,7 +80,7 @@ def test_a_block_that_does_not_arrive_is_an_error_and_not_a_figure(program: Path
         write_plan(
             tmp_path / "plan", server.publisher, [Greeting(((0, b"C"),), 2)], server.heads(1), server.tail
         )
-        peer = Peer(program, server.port, server.protocol, False, 1000, tmp_path / "plan")
+        peer = ReceivingSide(program, server.port, server.protocol, False, 1000, tmp_path / "plan")
         peer.wait_ready()
         server.process.kill()
         with pytest.raises(PeerError, match=r"closed a connection|publishing"):

@@ -15,7 +15,7 @@ from sensorgrid.benchmarks.reality_peers import PyKrige, peers
 from sensorgrid.benchmarks.truth import TruthError
 from sensorgrid.claims.catalogue import COMMANDS
 from sensorgrid.pipeline.verification.engine import estimate, learn, listen
-from sensorgrid.pipeline.verification.network import Network
+from sensorgrid.pipeline.verification.network import StationNetwork
 from sensorgrid.pipeline.verification.verify import verify
 
 (CONTRACT,) = (c for c in CONTRACTS if c.name == "reality")
@@ -79,7 +79,7 @@ def test_titanlib_hears_the_same_readings_and_is_compared_at_our_rate() -> None:
     assert rates == sorted(rates, reverse=True)
 
 
-def extreme(network: Network, *stations: int) -> Network:
+def extreme(network: StationNetwork, *stations: int) -> StationNetwork:
     moments = []
     for moment in network.moments:
         output = moment.outputs[0]

@@ -9,13 +9,13 @@ import pytest
 
 from contracts import FAULTS, MOVING, OVERLAY, PIPELINE, SUMMED
 from errands import dies, fails, works
-from sensorgrid.benchmarks import overlay, pipeline
+from sensorgrid.benchmarks import BenchmarkError, overlay, pipeline
 from sensorgrid.experiments import faults, moving
 from sensorgrid.pipeline.schema import MEASUREMENT
 from sensorgrid.pipeline.spark.replay import CLOCK
 from sensorgrid.simulator.workloads import Track
 
-TINY = pipeline.Size(40, 6, (80,))
+TINY = pipeline.PipelineSize(40, 6, (80,))
 
 
 def quiet(text: str) -> None:
@@ -35,7 +35,7 @@ def test_the_reference_of_the_pipeline_grids_every_tick_of_every_region(tmp_path
 
 def test_a_stream_is_fed_all_measurements_in_order_with_the_time_behind_them(tmp_path: Path) -> None:
     pipeline.write_measurements(tmp_path / "in", TINY, seed=1)
-    feed = pipeline.Feed(tmp_path / "arriving", TINY, micro_batch=80)
+    feed = pipeline.TimedFiles(tmp_path / "arriving", TINY, micro_batch=80)
 
     feed.write(tmp_path / "in")
 
@@ -62,7 +62,7 @@ def test_work_in_a_process_of_its_own_tells_how_far_it_is() -> None:
 
 @pytest.mark.parametrize(("work", "said"), [(fails, "ValueError: no room"), (dies, "ended with code 7")])
 def test_work_that_fails_in_a_process_of_its_own_is_an_error_and_not_a_wait(work: object, said: str) -> None:
-    with pytest.raises(pipeline.BenchmarkError, match=said):
+    with pytest.raises(BenchmarkError, match=said):
         pipeline._told(quiet, work)  # type: ignore[arg-type]
 
 

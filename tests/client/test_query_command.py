@@ -20,7 +20,7 @@ import sensorgrid
 from command import call
 from net_thread import NetThread
 from sensorgrid.cli import query as query_command
-from sensorgrid.cli.query_view import Picture, Snapshot, View, line, row, snapshot, sparkline
+from sensorgrid.cli.query_view import FieldPicture, LiveView, Snapshot, line, row, snapshot, sparkline
 from servers import PATIENCE_S
 
 GRID = {"attributes": ["air_temperature", "wind_speed"]}
@@ -181,20 +181,20 @@ def test_a_picture_has_north_up_and_leaves_out_what_is_not_known() -> None:
     values[3, 0] = np.nan  # north west
     values[:2, 3] = np.nan  # south east
 
-    lines = drawn(Picture(values, (4.0, 4.0), 0.0, 15.0, 4, 2))
+    lines = drawn(FieldPicture(values, (4.0, 4.0), 0.0, 15.0, 4, 2))
 
     assert lines == ["▄▀▀▀", "▀▀▀·"]
 
 
 def test_a_picture_takes_means_of_many_points_and_keeps_its_shape() -> None:
-    wide = drawn(Picture(np.zeros((500, 1000)), (40.0, 20.0), 0.0, 1.0, 50, 20))
+    wide = drawn(FieldPicture(np.zeros((500, 1000)), (40.0, 20.0), 0.0, 1.0, 50, 20))
 
     assert len(wide) == 12
     assert len(wide[0]) == 50
 
 
 def test_a_view_of_nothing_of_blanks_and_of_one_value_can_be_drawn() -> None:
-    view = View(60, 30)
+    view = LiveView(60, 30)
     assert "waiting" in "\n".join(drawn(view))
 
     for values in (np.full((4, 8), np.nan), np.full((4, 8), 280.0)):

@@ -372,7 +372,7 @@ def test_ticks_before_what_is_shared_began_are_given_again_when_they_are_revised
     world.check_revised(second, {10: 1})
     world.check_ticks(second, range(14))
     world.check_ticks(first, range(4, 14))
-    assert second.suppliers
+    assert second.borrowed
 
 
 def test_ticks_that_are_revised_after_what_was_shared_has_ended_are_given_again() -> None:

@@ -14,7 +14,7 @@ import pytest
 
 from sensorgrid.demo.checks import Result
 from sensorgrid.demo.show import Show
-from sensorgrid.demo.stage import Stage, audience
+from sensorgrid.demo.stage import DemoStage, audience
 from sensorgrid.model.ids import PeerId
 
 FIELDS = (
@@ -48,7 +48,7 @@ def processes_of(folder: Path) -> list[str]:
 
 @pytest.mark.long
 def test_a_small_demo_holds_its_own_checks(tmp_path: Path) -> None:
-    stage = Stage(shape=(64, 32), tick_s=2.0, stations=150, brokers=2)
+    stage = DemoStage(shape=(64, 32), tick_s=2.0, stations=150, brokers=2)
     show = Show(stage, tmp_path, 0.0)
     (world,) = (guest for guest in audience() if guest.name == "world, second model")
     names = ("first", "second", "third", "fourth")  # who all share, at broker 0, what broker 1 owns

@@ -7,13 +7,13 @@ import pytest
 
 from sensorgrid.configuration.network import read_network
 from sensorgrid.demo.again import read_times_ms
-from sensorgrid.demo.stage import Stage, audience, free_ports, write_configuration
+from sensorgrid.demo.stage import DemoStage, audience, free_ports, write_configuration
 from sensorgrid.pipeline.jobs import JobError
 from sensorgrid.pipeline.settings import read_settings
 
 
 def test_the_configuration_serves_pipeline_and_brokers(tmp_path: Path) -> None:
-    config = write_configuration(Stage(), tmp_path)
+    config = write_configuration(DemoStage(), tmp_path)
 
     network, settings = read_network(config), read_settings(config)
 
@@ -31,7 +31,7 @@ def test_ports_are_free_and_each_another() -> None:
 
 
 def test_the_plan_is_fitted_to_what_the_sensors_said(tmp_path: Path) -> None:
-    stage = Stage(stations=300)
+    stage = DemoStage(stations=300)
     settings = read_settings(write_configuration(stage, tmp_path))
 
     plan = stage.plan(settings, 1.79e9)

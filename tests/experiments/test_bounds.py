@@ -12,8 +12,8 @@ from scipy.optimize import linprog
 from oracles import boxes_on, leaf_digits, limits_on, query_mask, small_grids
 from sensorgrid import Grid, Query
 from sensorgrid.experiments.bounds import (
-    Demand,
-    Load,
+    LeafDemand,
+    LeafLoad,
     flow_bound,
     integer_bound,
     knapsack,
@@ -62,7 +62,7 @@ def spreads(owner: int, sender_of: dict[int, int]) -> bool:
     return True
 
 
-def fewest_copies(load: Load) -> float:
+def fewest_copies(load: LeafLoad) -> float:
     """The fewest copies with which brokers can serve all clients, over all replicas and all ways to send them.
 
     Who serves whom is a transportation problem. By Hall's theorem it has a solution if no set of brokers is
@@ -87,17 +87,17 @@ def fewest_copies(load: Load) -> float:
 
 
 @st.composite
-def small_loads(draw: st.DrawFn) -> Load:
+def small_loads(draw: st.DrawFn) -> LeafLoad:
     """Three brokers, up to four leaves that somebody wants: small enough to try everything."""
     demand = np.zeros((3, 2))
     for place in draw(st.lists(st.integers(0, 5), min_size=1, max_size=4, unique=True)):
         demand[place // 2, place % 2] = draw(st.integers(1, 40))
-    return Load(demand, leaf_points=draw(st.integers(1, 6)), budget_points=draw(st.integers(5, 30)))
+    return LeafLoad(demand, leaf_points=draw(st.integers(1, 6)), budget_points=draw(st.integers(5, 30)))
 
 
 @settings(max_examples=150)
 @given(small_loads())
-def test_no_bound_is_above_what_trying_everything_finds(load: Load) -> None:
+def test_no_bound_is_above_what_trying_everything_finds(load: LeafLoad) -> None:
     bounds = [bound(load) * load.demand.size for bound in (knapsack, flow_bound, integer_bound)]
 
     assert bounds == sorted(bounds)
@@ -106,14 +106,14 @@ def test_no_bound_is_above_what_trying_everything_finds(load: Load) -> None:
 
 def test_who_sends_the_second_copy_is_left_open() -> None:
     """Two copies would do, but whoever holds one is full; only a broker without a copy has room to send."""
-    load = Load(np.array([[60.0], [9.0], [2.0], [0.0]]), leaf_points=3, budget_points=22)
+    load = LeafLoad(np.array([[60.0], [9.0], [2.0], [0.0]]), leaf_points=3, budget_points=22)
 
     assert [bound(load) * 4 for bound in (knapsack, flow_bound, integer_bound)] == [2, 2, 2]
     assert fewest_copies(load) == 3
 
 
 def test_a_bound_is_reached_where_one_copy_will_do() -> None:
-    load = Load(np.array([[20.0, 10.0], [0.0, 0.0], [5.0, 5.0]]), leaf_points=2, budget_points=25)
+    load = LeafLoad(np.array([[20.0, 10.0], [0.0, 0.0], [5.0, 5.0]]), leaf_points=2, budget_points=25)
 
     assert knapsack(load) == integer_bound(load) == 1 / 6
     assert fewest_copies(load) == 1
@@ -125,7 +125,7 @@ def test_the_knapsack_is_the_linear_program_of_one_giver(wanted: list[int], leaf
     """Many brokers without demand: one room is as large as the next, and there is enough of it."""
     demand = np.zeros((200, len(wanted)))
     demand[0] = wanted
-    load = Load(demand, leaf_points=leaf, budget_points=budget)
+    load = LeafLoad(demand, leaf_points=leaf, budget_points=budget)
 
     found = knapsack(load) * demand.size
 
@@ -140,7 +140,7 @@ def test_the_knapsack_is_the_linear_program_of_one_giver(wanted: list[int], leaf
 
 
 def test_small_takers_need_more_copies_than_the_knapsack_sees() -> None:
-    load = Load(np.array([[60.0], [10.0], [25.0], [25.0], [25.0]]), leaf_points=1, budget_points=30)
+    load = LeafLoad(np.array([[60.0], [10.0], [25.0], [25.0], [25.0]]), leaf_points=1, budget_points=30)
 
     assert knapsack(load) * 5 == 2
     assert flow_bound(load) * 5 == integer_bound(load) * 5 == 4
@@ -148,7 +148,7 @@ def test_small_takers_need_more_copies_than_the_knapsack_sees() -> None:
 
 def test_whole_copies_can_be_more_than_fractions_of_them() -> None:
     """The large taker has room for all but a little of what two givers have over."""
-    load = Load(np.array([[30.0], [30.0], [0.0], [16.0]]), leaf_points=1, budget_points=20)
+    load = LeafLoad(np.array([[30.0], [30.0], [0.0], [16.0]]), leaf_points=1, budget_points=20)
 
     assert flow_bound(load) * 4 == 2
     assert integer_bound(load) * 4 == 3 == fewest_copies(load)
@@ -157,7 +157,7 @@ def test_whole_copies_can_be_more_than_fractions_of_them() -> None:
 def test_a_program_that_would_be_too_large_falls_back_to_the_knapsack(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    load = Load(np.array([[60.0], [10.0], [25.0], [25.0], [25.0]]), leaf_points=1, budget_points=30)
+    load = LeafLoad(np.array([[60.0], [10.0], [25.0], [25.0], [25.0]]), leaf_points=1, budget_points=30)
     monkeypatch.setattr("sensorgrid.experiments.bounds.VARIABLES_MAX", 3)
 
     assert flow_bound(load) == integer_bound(load) == knapsack(load)
@@ -173,7 +173,7 @@ def test_a_bound_that_time_ran_out_for_still_holds() -> None:
 
 
 def test_nobody_gives_where_all_are_within_their_budget() -> None:
-    load = Load(np.full((4, 4), 3.0), leaf_points=1, budget_points=12)
+    load = LeafLoad(np.full((4, 4), 3.0), leaf_points=1, budget_points=12)
 
     assert knapsack(load) == flow_bound(load) == integer_bound(load) == 0
 
@@ -188,16 +188,16 @@ def test_nobody_gives_where_all_are_within_their_budget() -> None:
 )
 def test_a_load_that_nobody_can_serve_has_no_replication(demand: list[list[float]], reason: str) -> None:
     leaf = 2 if len(demand[0]) > 2 else 1
-    load = Load(np.array(demand), leaf_points=leaf, budget_points=20)
+    load = LeafLoad(np.array(demand), leaf_points=leaf, budget_points=20)
 
     assert knapsack(load) == flow_bound(load) == integer_bound(load) == math.inf, reason
 
 
-# Demand
+# LeafDemand
 
 
-def demand_of(grid: Grid, asked: list[Query], depth: int) -> Demand:
-    demand = Demand(grid, depth)
+def demand_of(grid: Grid, asked: list[Query], depth: int) -> LeafDemand:
+    demand = LeafDemand(grid, depth)
     for query in asked:
         demand.add(query)
     return demand
@@ -251,15 +251,15 @@ def test_the_demand_of_a_prefix_is_that_of_its_queries() -> None:
 
 
 def test_leaves_are_no_shorter_than_a_region_and_no_longer_than_the_grids() -> None:
-    assert Demand(paper_grid(4), 2).depth == 4
-    assert Demand(paper_grid(2), 14).depth == 12
+    assert LeafDemand(paper_grid(4), 2).depth == 4
+    assert LeafDemand(paper_grid(2), 14).depth == 12
     with pytest.raises(CellError, match=r"depth: found 30, expected a whole number in \[0, 16\]"):
-        Demand(paper_grid(4), 30)
+        LeafDemand(paper_grid(4), 30)
 
 
 def test_demand_is_counted_for_one_attribute_at_a_time() -> None:
     with pytest.raises(QueryError, match="found air_temperature, wind_speed, expected one"):
-        Demand(Grid(), 8).add(Query(["air_temperature", "wind_speed"]))
+        LeafDemand(Grid(), 8).add(Query(["air_temperature", "wind_speed"]))
 
 
 # Sequences

@@ -12,7 +12,7 @@ import pytest
 
 from sensorgrid.experiments import claims
 from sensorgrid.experiments.figures import draw
-from sensorgrid.experiments.multires import Case, ExperimentError, Sweep, joined, policy_of
+from sensorgrid.experiments.multires import ExperimentError, MultiresCase, MultiresSweep, joined, policy_of
 from servers import PATIENCE_S, wait_for
 
 FIELDS = {
@@ -23,7 +23,7 @@ FIELDS = {
 
 @pytest.fixture(scope="module")
 def table() -> list[dict[str, object]]:
-    plan = Sweep(("large",), (2, 4), (6,), ("paper", "ours"))
+    plan = MultiresSweep(("large",), (2, 4), (6,), ("paper", "ours"))
     return joined(case.play() for case in plan.cases([3]))
 
 
@@ -47,7 +47,7 @@ def test_ours_serves_nearly_all_that_can_be_served(table: list[dict[str, object]
 
 
 def test_a_run_is_a_function_of_its_case() -> None:
-    case = Case("large", 2, 4, "literal", 1)
+    case = MultiresCase("large", 2, 4, "literal", 1)
 
     assert case.play() == case.play()
 
@@ -57,7 +57,7 @@ def test_a_run_is_a_function_of_its_case() -> None:
 )
 def test_a_sweep_that_cannot_be_is_refused(wrong: dict[str, tuple[object, ...]]) -> None:
     with pytest.raises(ExperimentError, match=r"found .*, expected some of"):
-        Sweep(**wrong)  # type: ignore[arg-type]
+        MultiresSweep(**wrong)  # type: ignore[arg-type]
 
 
 def test_an_unknown_policy_is_refused() -> None:

@@ -14,8 +14,16 @@ import pytest
 from sensorgrid.cli.experiment_relays import topologies_of
 from sensorgrid.experiments.relay_figures import draw
 from sensorgrid.experiments.relay_measures import CAPACITIES_BPS, Measures
-from sensorgrid.experiments.relay_stage import Setting, Stage
-from sensorgrid.experiments.relays import BOUND, STRATEGIES, Case, ExperimentError, Run, Sweep, joined
+from sensorgrid.experiments.relay_stage import RelayStage, Setting
+from sensorgrid.experiments.relays import (
+    BOUND,
+    STRATEGIES,
+    ExperimentError,
+    RelaysCase,
+    RelaysSweep,
+    Run,
+    joined,
+)
 from sensorgrid.index.codes import prefixes
 from sensorgrid.model.errors import SensorGridError
 from sensorgrid.model.ids import BROKERS_MAX, PeerId
@@ -32,7 +40,7 @@ SMALL = Setting(placement="core", brokers=16, clients=160, minutes=5.0, seed=2)
 
 @pytest.fixture(scope="module")
 def tables() -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-    plan = Sweep(placements=("core",), brokers=16, clients=160, minutes=5.0)
+    plan = RelaysSweep(placements=("core",), brokers=16, clients=160, minutes=5.0)
     return joined(case.play() for case in plan.cases([2]))
 
 
@@ -92,7 +100,7 @@ def test_off_goes_straight_and_direct_nearly(table: list[dict[str, Any]]) -> Non
 def test_the_printed_closest_to_path_never_relays_to_a_neighbour(table: list[dict[str, Any]]) -> None:
     """Algorithm 1 as printed: the receiver itself is a neighbour, and no way over another is shorter than to it."""
     rows = by_strategy(table)
-    plan = Sweep(
+    plan = RelaysSweep(
         placements=("core",),
         strategies=("CTP",),
         brokers=16,
@@ -128,14 +136,14 @@ def test_delays_are_told_at_several_capacities_and_grow_when_these_shrink(
 
 
 def test_a_run_is_a_function_of_its_case() -> None:
-    case = Case(asdict(Setting(brokers=8, clients=24, minutes=2.0)), "TREE")
+    case = RelaysCase(asdict(Setting(brokers=8, clients=24, minutes=2.0)), "TREE")
 
     first, second = ({**case.play(), "processor_s": 0, "memory_gib": 0} for _ in range(2))
     assert first == second
 
 
 def test_flows_on_links_add_up_to_the_traffic_that_is_counted() -> None:
-    stage = Stage(SMALL)
+    stage = RelayStage(SMALL)
     run = Run(stage, "CTP", 16, 0)
     for _ in run.steps(stage.visits, 120.0):
         pass
@@ -151,7 +159,7 @@ def test_flows_on_links_add_up_to_the_traffic_that_is_counted() -> None:
 
 def test_a_world_of_relays_is_sound() -> None:
     for strategy in ("CTP", "TREE"):
-        stage = Stage(SMALL)
+        stage = RelayStage(SMALL)
         run = Run(stage, strategy, 16, 0)
         for _ in run.steps(stage.visits, 120.0):
             pass
@@ -171,7 +179,7 @@ def test_a_world_of_relays_is_sound() -> None:
 
 def test_the_bound_is_what_one_query_costs_alone() -> None:
     """One client, one query: every value goes from its owner to the client over the fewest links."""
-    stage = Stage(Setting(brokers=6, clients=1, minutes=20.0, seed=5))
+    stage = RelayStage(Setting(brokers=6, clients=1, minutes=20.0, seed=5))
     visit = stage.visits[0]
 
     bound = stage.bound_at(visit.at_s + 1)
@@ -190,7 +198,7 @@ def test_the_bound_is_what_one_query_costs_alone() -> None:
 
 
 def test_the_bound_with_given_brokers_is_what_one_query_costs_over_them() -> None:
-    stage = Stage(Setting(placement="full", brokers=6, clients=1, minutes=20.0, seed=5))
+    stage = RelayStage(Setting(placement="full", brokers=6, clients=1, minutes=20.0, seed=5))
     visit = stage.visits[0]
     here = stage.router(PeerId(BROKERS_MAX))
     counted = stage.underlay.counted
@@ -206,7 +214,7 @@ def test_the_bound_with_given_brokers_is_what_one_query_costs_over_them() -> Non
 
 
 def test_waiting_grows_with_what_a_broker_owes() -> None:
-    stage = Stage(Setting(brokers=4, clients=4, minutes=1.0))
+    stage = RelayStage(Setting(brokers=4, clients=4, minutes=1.0))
     measures = Measures(Run(stage, "OFF", 16, 0).world, stage)
 
     measures._owed = np.array([0.0, 0.5e9, 1e9, 2e9])
@@ -231,7 +239,7 @@ def test_waiting_grows_with_what_a_broker_owes() -> None:
 )
 def test_a_sweep_that_cannot_be_is_refused(wrong: dict[str, Any], message: str) -> None:
     with pytest.raises(ExperimentError, match=message):
-        Sweep(**wrong)
+        RelaysSweep(**wrong)
 
 
 @pytest.fixture
@@ -256,7 +264,7 @@ def test_topologies_are_all_of_a_file_or_one(networks: Path) -> None:
 
 
 def test_a_real_network_has_no_placements_and_counts_all_links(networks: Path) -> None:
-    plan = Sweep(
+    plan = RelaysSweep(
         topologies=topologies_of(f"{networks}:line"),
         strategies=("TREE",),
         clients=20,
@@ -269,7 +277,7 @@ def test_a_real_network_has_no_placements_and_counts_all_links(networks: Path) -
 
     assert [case.strategy for case in cases] == [BOUND, "OFF", "TREE"]
     assert [(row["topology"], row["placement"]) for row in rows] == [("line", "full")] * 2
-    assert len(Stage(Setting(f"{networks}:line")).brokers) == 6
+    assert len(RelayStage(Setting(f"{networks}:line")).brokers) == 6
 
 
 def test_figures_are_drawn_from_the_tables(
@@ -319,7 +327,7 @@ def test_a_mistake_in_the_command_is_told_without_a_traceback(tmp_path: Path) ->
 
 
 def test_the_broker_next_to_a_client_is_the_nearest_by_delay_or_by_links() -> None:
-    stage = Stage(Setting(placement="full", brokers=12, clients=30, minutes=1.0, seed=4))
+    stage = RelayStage(Setting(placement="full", brokers=12, clients=30, minutes=1.0, seed=4))
 
     for client in range(30):
         me = PeerId(BROKERS_MAX + client)

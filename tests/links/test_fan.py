@@ -18,7 +18,7 @@ from sensorgrid.model.block import Progression, Slab, Wanted
 from sensorgrid.model.ids import BROKERS_MAX, Instant, PeerId
 from sensorgrid.overlay.codec import decode, encode
 from sensorgrid.overlay.events import Effect, Event, PeerUp, Spread
-from sensorgrid.overlay.forwarding import Plan, Share
+from sensorgrid.overlay.forwarding import ReceiverGroup, SendPlan
 from sensorgrid.overlay.messages import Feed
 from servers import PATIENCE_S
 
@@ -31,8 +31,8 @@ def block(seed: int = 1) -> Slab:
     return Slab(ROWS, COLUMNS, np.random.default_rng(seed).random(shape, np.float32))
 
 
-def share(number: int, *peers: int, y: Progression = ROWS, x: Progression = COLUMNS) -> Share:
-    return Share(5, number, Wanted(y, x, 0, 1), tuple(PeerId(peer) for peer in peers), 3)
+def share(number: int, *peers: int, y: Progression = ROWS, x: Progression = COLUMNS) -> ReceiverGroup:
+    return ReceiverGroup(5, number, Wanted(y, x, 0, 1), tuple(PeerId(peer) for peer in peers), 3)
 
 
 @st.composite
@@ -53,7 +53,7 @@ def test_a_frame_made_by_the_loop_or_by_a_cut_is_what_the_codec_would_say(
 ) -> None:
     slab = block()
     wanted = share(generation, 1, y=y, x=x)
-    plan = Plan(slab.y, slab.x, (wanted,))
+    plan = SendPlan(slab.y, slab.x, (wanted,))
     free = SLOTS.take()  # never ready: the loop makes the frame and hands it over
     try:
         made = Fan(plan, {PeerId(1): free}).send(tick, slab.values).step()
@@ -163,7 +163,7 @@ def test_every_receiver_gets_its_part_of_every_block_in_order_also_the_slow_one(
         quick = [clients[0], *clients[2:]]
         peers = actor.up
         shares = (share(1, *peers[:3]), share(2, peers[3], x=part), share(3, *peers[4:], y=(64, 128, 4)))
-        plan = Plan(ROWS, COLUMNS, shares)
+        plan = SendPlan(ROWS, COLUMNS, shares)
         slow.pause_reading()
         for tick in range(blocks):
             actor.effects = [Spread(plan, tick, block(tick))]

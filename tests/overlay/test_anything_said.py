@@ -50,7 +50,7 @@ def test_whatever_peers_say_a_broker_neither_fails_nor_breaks_its_rules(
         broker.down(peer)
     broker.wait(60)
     assert broker.boards.outlets.used == broker.boards.outlets.reserved == 0
-    assert (broker.boards.intake.sources, broker.boards.requests) == ({}, {})
+    assert (broker.boards.intake.feeds, broker.boards.requests) == ({}, {})
     assert GRID.points_per_period == 8 * REGION
 
 

@@ -14,8 +14,16 @@ import pytest
 
 import sensorgrid.overlay
 from sensorgrid.overlay import faces
-from sensorgrid.overlay.boards import Boards, Distances, Hearsay, HeldRoster, Regions, Requests, Waiting
-from sensorgrid.overlay.intake import Intake, Piece, Source
+from sensorgrid.overlay.boards import (
+    Boards,
+    Distances,
+    Hearsay,
+    HeldRoster,
+    RegionsBoard,
+    Requests,
+    WaitingRequest,
+)
+from sensorgrid.overlay.intake import Intake, Piece, PieceFeed
 from sensorgrid.overlay.kernel import Links
 from sensorgrid.overlay.outlets import Entry, Outlets, Reservation, Supply
 
@@ -25,10 +33,12 @@ READERS = [p for p in MECHANISMS if p.stem != "streams"]
 READERS += [OVERLAY / "admission.py", OVERLAY / "departures.py"]
 READERS += sorted(p for p in (OVERLAY / "policies").glob("*.py") if p.stem != "__init__")
 BOARDS: dict[str, type] = {
-    "roster": HeldRoster, "regions": Regions, "distances": Distances, "hearsay": Hearsay, "outlets": Outlets,
+    "roster": HeldRoster, "regions": RegionsBoard, "distances": Distances, "hearsay": Hearsay, "outlets": Outlets,
     "requests": Requests, "intake": Intake,
 }  # fmt: skip
-ON_BOARDS = {name for kind in (Entry, Supply, Piece, Source, Waiting, Reservation) for name in kind.__slots__}
+ON_BOARDS = {
+    name for kind in (Entry, Supply, Piece, PieceFeed, WaitingRequest, Reservation) for name in kind.__slots__
+}
 """names in what lies on boards and changes: streams' to write, all of it"""
 CHANGES = {
     "add", "append", "appendleft", "clear", "discard", "extend", "insert", "move_to_end", "pop", "popitem", "popleft",
@@ -195,7 +205,7 @@ def _mutates(chain: list[str]) -> bool:
 
 MUTATORS = {
     name
-    for kind in (Entry, Supply, Piece, Source)
+    for kind in (Entry, Supply, Piece, PieceFeed)
     for name in writing_methods(kind)
     if not name.startswith("_")
 }  # fmt: skip
@@ -277,7 +287,7 @@ def trespass(boards: Boards, peer: PeerId) -> None:
     boards.regions.boxes[0][peer].append(None)
     boards.distances.sights += 1
     boards.distances.delays.pop(peer)
-    boards.intake.sources.clear()
+    boards.intake.feeds.clear()
     boards.intake.ask([], peer)
     boards.outlets = boards.outlets
 """

@@ -30,7 +30,7 @@ def test_an_offer_reserves_what_is_free_and_no_more() -> None:
     assert answer == Answer(7, 2 * REGION)
     assert broker.boards.outlets.free == 0
     assert broker.boards.outlets.supplies[0].keys() == {cell("000")}
-    assert broker.boards.intake.sources == {}
+    assert broker.boards.intake.feeds == {}
 
 
 def test_an_offer_that_comes_twice_reserves_once() -> None:

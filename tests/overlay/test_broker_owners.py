@@ -144,7 +144,7 @@ def test_a_gained_region_goes_on_with_the_ring_of_the_relay_that_it_was() -> Non
     assert jumps == [], "what does not, might be a gap or not"
     assert [(f.tick, f.revision) for f in sent(after, Feed, ANNA)] == [(2, 1), (4, 0), (5, 0)]
     assert all(f.slabs is not None for f in sent(after, Feed, ANNA))
-    assert broker.boards.intake.sources == {}
+    assert broker.boards.intake.feeds == {}
 
 
 def test_a_receiver_of_older_ticks_than_the_ring_waits_for_the_lake() -> None:

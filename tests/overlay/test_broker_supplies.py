@@ -17,7 +17,7 @@ def test_a_supply_goes_with_its_last_entry() -> None:
     assert sent(first, Leave) == []
     assert sent(last, Leave, 1) == [Leave(generation, (cell("001"),))]
     assert broker.boards.outlets.supplies[0].keys() == {cell("000")}
-    assert broker.boards.intake.sources == {}
+    assert broker.boards.intake.feeds == {}
 
 
 def test_receivers_of_a_relay_share_one_stream() -> None:

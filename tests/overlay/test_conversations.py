@@ -9,11 +9,12 @@ from typing import Any
 
 import pytest
 
-from hands import REGION, box_query
+from hands import REGION, box_query, cell
 from sensorgrid.model.ids import BROKERS_MAX, PeerId, QueryId, is_broker
 from sensorgrid.model.query import Query
 from sensorgrid.overlay import messages
 from sensorgrid.overlay.events import Effect, Reply
+from sensorgrid.overlay.roster import Region
 from sensorgrid.simulator.checkers import brokers_of, circles, conservation
 from worlds import SmallWorld
 
@@ -56,6 +57,14 @@ class Recorded(SmallWorld):
             f"{who(client)} asks broker {at} for columns {x0} to {x1}, rows {y0} to {y1}{coarse}{stays}"
         )
         return client
+
+    def change(self, digits: str, owner: int, heir: int | None, told: int) -> None:
+        """Another roster, of which one broker is told."""
+        key = (0, cell(digits))
+        before = self.regions[key]
+        epoch = before.epoch + (owner != before.owner)
+        region = Region(*key, PeerId(owner), epoch, None if heir is None else PeerId(heir))
+        self.assign([region if at == key else r for at, r in self.regions.items()], told=[PeerId(told)])
 
     def publish_ticks(self, count: int = 1) -> None:
         """The pipeline speaks."""
@@ -118,6 +127,10 @@ def words(message: messages.Message) -> str:
             return f"I reserve {load} points for you" if load else "no"
         case messages.Moving(_, load):
             return f"{load} points will come"
+        case messages.Holds(version):
+            return f"I hold roster {version}"
+        case messages.Told(version):
+            return f"this is roster {version}"
     raise AssertionError(f"no words for {message}")
 
 
@@ -231,6 +244,28 @@ def an_eviction() -> Recorded:
     return world
 
 
+def a_hand_over() -> Recorded:
+    """A region changes hands: the heir takes it first, then owns it, and the old owner feeds until all have left."""
+    world = Recorded({"000": 0, "001": 1, "010": 2})
+    client = world.ask(ALL, at=0)
+    world.pass_(1)
+    world.publish_ticks()
+    world.narrate("a roster makes broker 1 the heir of 000, and only broker 2 is told of it")
+    world.change("000", owner=0, heir=1, told=2)
+    world.pass_(1)
+    world.publish_ticks()
+    world.narrate("a roster makes broker 1 the owner of 000; broker 2 is told again")
+    world.change("000", owner=1, heir=None, told=2)
+    world.pass_(1)
+    world.publish_ticks(2)
+
+    assert world.heard(client) == ["admitted"]
+    assert world.got_all(client, ALL)
+    assert world.path(1, "000") == (1,)
+    assert world.path(0, "000") is None
+    return world
+
+
 CONVERSATIONS: tuple[Callable[[], Recorded], ...] = (
     a_query_over_two_owners,
     a_delegation,
@@ -238,6 +273,7 @@ CONVERSATIONS: tuple[Callable[[], Recorded], ...] = (
     a_relay_dies,
     a_refinement,
     an_eviction,
+    a_hand_over,
 )
 
 

@@ -190,7 +190,7 @@ def test_a_redirected_part_that_nobody_wants_is_left_at_both() -> None:
 
     assert sent(effects, Leave, 1) == [Leave(generation, (cell(LOW),))]
     assert len(sent(effects, Leave, 5)) == len(sent(effects, Want, 5))
-    assert broker.boards.intake.sources.keys() == {1}
+    assert broker.boards.intake.feeds.keys() == {1}
     assert fed(broker.log, BEN) == {HIGH: [2]}
 
 
@@ -282,7 +282,7 @@ def test_the_provider_who_cut_and_ends_it_all_is_replaced_for_every_part() -> No
     effects = broker.down(1)
 
     assert [g.path for g in sent(effects, Grant, ANNA)] == [None]
-    assert broker.boards.intake.sources == {}
+    assert broker.boards.intake.feeds == {}
     assert {c for _, c in broker.boards.outlets.entries[ANNA]} == {cell(LOW), cell(HIGH)}
 
 

@@ -22,7 +22,7 @@ from sensorgrid.overlay.events import (
     Stopping,
     Unused,
 )
-from sensorgrid.overlay.kernel import Kernel
+from sensorgrid.overlay.kernel import BrokerKernel
 from sensorgrid.overlay.mechanism import Mechanism
 from sensorgrid.overlay.mechanisms.streams import Streams
 from sensorgrid.overlay.messages import ANYONE, Message
@@ -41,7 +41,7 @@ class Noise(Message, frozen=True):
 class Ear(Mechanism):
     """Writes down what it hears, and when it settles."""
 
-    def __init__(self, kernel: Kernel, boards: Boards) -> None:
+    def __init__(self, kernel: BrokerKernel, boards: Boards) -> None:
         self.kernel = kernel
         self.log: list[Any] = []
         self.handlers = {Noise: lambda peer, noise: self.log.append(noise.number)}

@@ -69,7 +69,7 @@ class Adversary(RuleBasedStateMachine):
                 self.handed.pop(leaf, None)
 
     def _entry(self, data: st.DataObject) -> tuple[PeerId, int, int]:
-        live = [(p, g, c) for p, known in self.me.intake.sources.items() for g, c in known]
+        live = [(p, g, c) for p, known in self.me.intake.feeds.items() for g, c in known]
         return data.draw(st.sampled_from(live * 3 + self.entries[-6:]))
 
     @rule(digits=cells, start=st.integers(0, 3), peer=st.none() | peers)
@@ -129,7 +129,7 @@ class Adversary(RuleBasedStateMachine):
     @rule(data=st.data(), ahead=st.integers(-20, 4), revision=st.integers(0, 2), gap=st.integers(0, 8))
     def feed(self, data: st.DataObject, ahead: int, revision: int, gap: int) -> None:
         peer, generation, code = self._entry(data)
-        piece = self.me.intake.sources.get(peer, {}).get((generation, code))
+        piece = self.me.intake.feeds.get(peer, {}).get((generation, code))
         tick = (20 if piece is None else piece.next) + ahead
         if gap > 5:
             self.me.intake.received(peer, Feed(generation, code, tick, 0, None, until=tick + gap))
@@ -137,13 +137,13 @@ class Adversary(RuleBasedStateMachine):
             self.me.intake.received(peer, Feed(generation, code, tick, revision, ()))
         self._after()
 
-    @precondition(lambda self: self.me.intake.sources)
+    @precondition(lambda self: self.me.intake.feeds)
     @rule(data=st.data(), count=st.integers(1, 4))
     def go_on(self, data: st.DataObject, count: int) -> None:
         """An honest provider: the ticks that are due."""
         peer, generation, code = self._entry(data)
         for _ in range(count):
-            piece = self.me.intake.sources.get(peer, {}).get((generation, code))
+            piece = self.me.intake.feeds.get(peer, {}).get((generation, code))
             if piece is None:
                 break
             source = next(
@@ -179,7 +179,7 @@ class Adversary(RuleBasedStateMachine):
 
     def teardown(self) -> None:
         self._drop(list(self.me.pieces))
-        assert self.me.intake.sources == {}
+        assert self.me.intake.feeds == {}
         assert self.me.intake.next_wakeup() is None
 
 

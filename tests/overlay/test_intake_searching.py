@@ -17,7 +17,7 @@ def test_what_is_dropped_leaves_nothing() -> None:
 
     me.intake.drop([piece])
 
-    assert me.intake.sources == {}
+    assert me.intake.feeds == {}
     assert me.left() == [(1, 1), (2, 2)]
     assert (piece.feed, piece.trial, piece.due, piece.tried, piece.hints, piece.why) == (None,) * 3 + (
         (),

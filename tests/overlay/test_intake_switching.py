@@ -205,7 +205,7 @@ def test_a_redirect_of_something_no_longer_wanted_means_nothing() -> None:
     me.redirect(1, 2, ("000", "000"))
 
     assert me.asked() == [1]
-    assert me.intake.sources == {}
+    assert me.intake.feeds == {}
 
 
 def test_a_partial_redirect_splits_the_piece_and_each_part_keeps_the_generation() -> None:
@@ -220,7 +220,7 @@ def test_a_partial_redirect_splits_the_piece_and_each_part_keeps_the_generation(
 
     assert stays == sorted(beside(cell("000"), cell("00001")))
     assert moves.cell == cell("00001")
-    assert me.intake.sources[PeerId(1)].keys() == {(1, p.cell) for p in me.pieces}
+    assert me.intake.feeds[PeerId(1)].keys() == {(1, p.cell) for p in me.pieces}
     assert me.last == (2, Want(2, 0, ((cell("00001"), points(cell("00001")), 6),), via=PeerId(1)))
     for digits in ("00000", "0001", "00001"):
         me.feed(1, digits, 6, generation=1)

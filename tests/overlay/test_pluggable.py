@@ -29,7 +29,7 @@ from sensorgrid.overlay.events import (
     TickRevised,
     TicksMissing,
 )
-from sensorgrid.overlay.kernel import Kernel
+from sensorgrid.overlay.kernel import BrokerKernel
 from sensorgrid.overlay.mechanism import Mechanism
 from sensorgrid.overlay.messages import BROKERS, Code, Message
 from sensorgrid.overlay.policies.interface import Never
@@ -52,7 +52,7 @@ class Tally(Message, frozen=True):
 class Tallies(Mechanism):
     """The mechanism."""
 
-    def __init__(self, kernel: Kernel, boards: Boards) -> None:
+    def __init__(self, kernel: BrokerKernel, boards: Boards) -> None:
         self.kernel = kernel
         self.regions = boards.regions
         self.handlers = {Tally: self.told}

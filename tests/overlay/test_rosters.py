@@ -215,12 +215,12 @@ def test_nothing_new_is_said_to_a_peer_of_an_older_version() -> None:
 
 
 def test_a_client_asks_brokers_that_are_there() -> None:
-    me = LoneClient(entries=(0, 1))
+    me = LoneClient(brokers=(0, 1))
     me.up(0)
 
     me.say(0, Told.of(replace(roster(2, _000=3), members=tuple(Member(PeerId(n)) for n in (1, 3)))))
 
-    assert me.actor.entries == (1, 3)
+    assert me.actor.brokers == (1, 3)
 
 
 def test_a_client_that_is_behind_says_so() -> None:

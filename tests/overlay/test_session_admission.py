@@ -141,7 +141,7 @@ def test_a_query_that_nobody_answers_is_refused_in_time() -> None:
 
 
 def test_if_the_known_broker_cannot_be_reached_the_next_one_is_asked() -> None:
-    me = LoneClient(entries=(0, 7))
+    me = LoneClient(brokers=(0, 7))
     me.submit(ONE)
 
     me.down(0)
@@ -209,7 +209,7 @@ def test_a_redirect_of_a_part_splits_a_piece_and_each_point_comes_once() -> None
     """Rules 1, 4 and 5."""
     me = running(ONE, {"000": 1})
     me.tick(1, 0, 1)
-    ((generation, code),) = me.sources[PeerId(1)]
+    ((generation, code),) = me.feeds[PeerId(1)]
 
     effects = me.say(1, Redirect(generation, ((code, cell("00010")),), PeerId(4)))
     me.tick(1, 2)
@@ -218,7 +218,7 @@ def test_a_redirect_of_a_part_splits_a_piece_and_each_point_comes_once() -> None
     me.tick(1, 3)
 
     assert dialled(effects) == [4]
-    assert sorted(c for _, c in me.sources[PeerId(1)]) == sorted(beside(code, cell("00010")))
+    assert sorted(c for _, c in me.feeds[PeerId(1)]) == sorted(beside(code, cell("00010")))
     assert me.given() == points_asked(ONE, range(4))
 
 

@@ -53,7 +53,7 @@ def test_a_suspended_query_is_suspended_whole() -> None:
     effects = me.refuse(2, NO_ROOM)
 
     assert [m.cells for m in sent(effects, Leave, 1)] == [(cell("000"),)]
-    assert me.sources == {}
+    assert me.feeds == {}
 
 
 def test_a_suspended_query_ignores_answers_to_what_it_asked_before() -> None:
@@ -67,7 +67,7 @@ def test_a_suspended_query_ignores_answers_to_what_it_asked_before() -> None:
     effects = me.locate(first, {"000": 1})
 
     assert sent(effects, Want) == []
-    assert me.sources == {}
+    assert me.feeds == {}
 
 
 def test_pauses_grow_and_are_bounded_and_the_reason_is_not_said_again() -> None:
@@ -198,7 +198,7 @@ def test_an_answer_to_a_cancelled_query_starts_nothing() -> None:
 
     effects = me.say(0, Located(1, 0, ((cell("000"), PeerId(1)),)))
 
-    assert (sent(effects, Want), dialled(effects), me.sources) == ([], [], {})
+    assert (sent(effects, Want), dialled(effects), me.feeds) == ([], [], {})
 
 
 def test_a_query_for_the_future_is_admitted_now_and_fed_then() -> None:
@@ -222,7 +222,7 @@ def test_a_query_with_an_end_finishes_by_itself_and_leaves_nothing() -> None:
     assert before == ["admitted"]
     assert me.statuses() == ["admitted", "finished"]
     assert len(sent(effects, Leave)) == 2
-    assert me.sources == {}
+    assert me.feeds == {}
     assert me.given() == points_asked(TWO, range(3))
 
 
@@ -231,17 +231,17 @@ def test_two_queries_may_finish_with_one_message() -> None:
     for query in (1, 2):
         me.locate(me.submit(ONE, until=1, query=query), {"000": 1})
     me.grant(1)
-    feeds = tuple(Feed(generation, code, 0, 0, ()) for generation, code in me.sources[PeerId(1)])
+    feeds = tuple(Feed(generation, code, 0, 0, ()) for generation, code in me.feeds[PeerId(1)])
 
     me.feed(Batch(PeerId(1), feeds))
 
     assert me.statuses() == ["admitted", "admitted", "finished", "finished"]
-    assert me.sources == {}
+    assert me.feeds == {}
 
 
 def test_nothing_is_delivered_past_the_end_whatever_comes_together() -> None:
     me = running(ONE, {"000": 1}, until=2)
-    ((generation, code),) = me.sources[PeerId(1)]
+    ((generation, code),) = me.feeds[PeerId(1)]
 
     me.feed(Batch(PeerId(1), tuple(Feed(generation, code, tick, 0, ()) for tick in range(5))))
 

@@ -40,7 +40,7 @@ def test_a_coarse_query_grows_into_a_fine_one_by_its_other_halves() -> None:
     """Resolutions nest: what a coarser query has is part of what a finer one wants."""
     coarse, fine = box_query(0, 0, 4, 8, resolution=(0.5, 1, 1)), ONE
     me = running(coarse, {"000": 1})
-    had = sorted(code for _, code in me.sources[PeerId(1)])
+    had = sorted(code for _, code in me.feeds[PeerId(1)])
     me.tick(1, 0)
 
     effects = me.refine(fine)
@@ -100,7 +100,7 @@ def test_moving_a_query_exchanges_pieces_without_gap_or_repeat() -> None:
 
     assert me.statuses() == ["admitted", "refined"]
     assert me.given() == points_asked(ONE, range(3)) + points_asked(other, range(3, 6))
-    assert list(me.sources) == [2]
+    assert list(me.feeds) == [2]
 
 
 def test_a_refused_refinement_leaves_the_query_as_it_was() -> None:
@@ -116,7 +116,7 @@ def test_a_refused_refinement_leaves_the_query_as_it_was() -> None:
     me.tick(1, 5)
 
     assert me.replies()[-1] == ("not refined", NO_ROOM)
-    assert list(me.sources) == [1]
+    assert list(me.feeds) == [1]
     assert me.given() == points_asked(ONE, range(6))
     assert me.actor.queries[1].ask == ONE  # type: ignore[index]
 
@@ -155,7 +155,7 @@ def test_refining_to_what_cannot_be_is_said_and_changes_nothing() -> None:
     me.refine(TWO, query=9)
 
     assert me.statuses() == ["admitted", "not refined", "not refined"]
-    assert list(me.sources) == [1]
+    assert list(me.feeds) == [1]
 
 
 def test_a_query_that_is_suspended_while_it_is_refined_comes_back_as_it_was() -> None:

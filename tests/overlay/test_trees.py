@@ -296,7 +296,7 @@ def test_a_member_whose_provider_is_gone_is_counted_once_whatever_comes() -> Non
 
     members = trees(broker).trees[0, CELL].members
     assert provider in (0, 1)
-    assert members[PeerId(3)].provider == 4
+    assert members[PeerId(3)].takes_from == 4
     assert trees(broker)._members == len(members) == 3
 
 

@@ -151,7 +151,7 @@ def test_the_sink_for_other_jobs_takes_the_options_of_the_page() -> None:
 
     assert said["started"]
     assert said["format"] == said["source"].name() == sink.FORMAT
-    settings = sink.SinkSettings.of(said["options"])
+    settings = sink.SinkOptions.of(said["options"])
     assert settings.spool == said["options"]["spool"]
     assert set(said["options"]) <= set(re.findall(r"^(\w+) {2,}", str(sink.__doc__), re.M))
 

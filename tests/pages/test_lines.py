@@ -173,8 +173,13 @@ def test_the_command_alone_tells_of_itself(line: Typed, shop: Workshop) -> None:
 
 @pytest.mark.long
 @pytest.mark.parametrize("line", told(lines_of("explain")))
-def test_explain_says_what_a_query_costs(line: Typed, shop: Workshop) -> None:
-    assert "points per tick" in shop.run(line)
+def test_explain_says_what_a_query_costs(line: Typed, shop: Workshop, tmp_path: Path) -> None:
+    with contextlib.ExitStack() as nets:
+        if "--connect" in line.text:
+            shop.url = nets.enter_context(NetThread(tmp_path, grid=GRID)).url()
+        said = shop.run(line)
+    assert "points per tick" in said
+    assert ("of the query already" in said) == ("--connect" in line.text)
 
 
 @pytest.mark.long

@@ -19,7 +19,7 @@ def where(_: object) -> str:
     return str(book.__file__)
 
 
-def run_live(session: Any, settings: PipelineSettings, urls: list[str]) -> jobs.Outcome:
+def run_live(session: Any, settings: PipelineSettings, urls: list[str]) -> jobs.JobOutcome:
     """By the wall clock and with gateways, until a few ticks are published and nothing waits any more."""
     changes = {
         "lake": settings.lake + ".live",

@@ -9,7 +9,7 @@ from pathlib import Path
 from pyspark.sql import DataFrame
 
 from sensorgrid.pipeline import jobs
-from sensorgrid.pipeline.delivery.waiting import Waiting
+from sensorgrid.pipeline.delivery.waiting import WaitingFolder
 from sensorgrid.pipeline.lake.folder import STREAM
 from sensorgrid.pipeline.settings import read_settings
 from sensorgrid.pipeline.spark import stream
@@ -25,7 +25,7 @@ def main(config: str, blocks: int, die_after: int) -> None:
     With `die_after` > 0, kill the whole process group in that many batches' report.
     """
     settings, stop = read_settings(config), threading.Event()
-    waiting = Waiting(settings.waiting_of(), STREAM)
+    waiting = WaitingFolder(settings.waiting_of(), STREAM)
     session = start_session("local[2]", log=Path(config).with_suffix(".log"), driver_memory="1g")
     write, seen = stream.BatchWriter.__call__, 0
 

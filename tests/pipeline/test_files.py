@@ -19,7 +19,7 @@ from pyspark.sql import Row, SparkSession
 from sensorgrid.pipeline.schema import LETTER_BYTES_MAX, MEASUREMENT, RAW_BYTES_MAX
 from sensorgrid.pipeline.sources.blocks import BLOCK_BYTES, decompressed
 from sensorgrid.pipeline.sources.files import (
-    Broken,
+    BrokenEnd,
     Oversized,
     lines_of,
     measurements_of,
@@ -91,7 +91,7 @@ def test_a_fault_ends_the_lines_and_gives_up_the_half_line_before_it() -> None:
     *good, last = lines_of(blocks())
 
     assert good == [[b"one"]]
-    assert isinstance(last, Broken)
+    assert isinstance(last, BrokenEnd)
     assert (last.rest, str(last.fault)) == (b"tw", "gone")
 
 

@@ -21,7 +21,7 @@ from sensorgrid.pipeline import jobs
 from sensorgrid.pipeline.delivery import courier as courier_module
 from sensorgrid.pipeline.delivery.courier import Courier
 from sensorgrid.pipeline.delivery.gateway import Directory, Entrance, Exchange, Gateways, GatewaySink
-from sensorgrid.pipeline.delivery.waiting import Counts, Name, Waiting
+from sensorgrid.pipeline.delivery.waiting import Counts, Name, WaitingFolder
 from sensorgrid.pipeline.gridding.book import Timing
 from sensorgrid.pipeline.gridding.measurements import empty
 from sensorgrid.pipeline.lake.folder import Lake
@@ -247,7 +247,7 @@ class Desk:
 
     def __init__(self, folder: Path, brokers: Network) -> None:
         self.lake = Lake(str(folder / "lake")).create()
-        self.waiting = Waiting(str(folder / "waiting"), WRITER)
+        self.waiting = WaitingFolder(str(folder / "waiting"), WRITER)
         self.entrance = entrance(brokers)
         self.said: list[str] = []
 
@@ -438,7 +438,7 @@ def test_a_damaged_file_of_the_lake_is_told_once_and_holds_up_no_other_region(
 
 @pytest.mark.parametrize("damage", ["", "[]", '{"before": 3}', '{"before": [1'])
 def test_counts_that_cannot_be_read_begin_anew(tmp_path: Path, damage: str) -> None:
-    waiting = Waiting(str(tmp_path), WRITER)
+    waiting = WaitingFolder(str(tmp_path), WRITER)
     for batch in range(2):
         waiting.add(batch, [Identity("a", batch, "00", 0)])
     (tmp_path / "done.json").write_text(damage)
@@ -465,14 +465,14 @@ def test_joined_files_of_the_lake_are_found(brokers: Network, desk: Desk) -> Non
 def test_a_folder_that_cannot_be_listed_for_a_while_does_not_end_the_courier(
     brokers: Network, desk: Desk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    behind, faults = Waiting.behind, iter([OSError("stale handle")] * 3)
+    behind, faults = WaitingFolder.behind, iter([OSError("stale handle")] * 3)
 
-    def listed(self: Waiting) -> frozenset[str]:
+    def listed(self: WaitingFolder) -> frozenset[str]:
         if threading.current_thread() is not threading.main_thread() and (fault := next(faults, None)):
             raise fault
         return behind(self)
 
-    monkeypatch.setattr(Waiting, "behind", listed)
+    monkeypatch.setattr(WaitingFolder, "behind", listed)
     desk.publish(0, [block(0, region) for region in REGIONS])
 
     with desk.courier():
@@ -483,11 +483,11 @@ def test_a_folder_that_cannot_be_listed_for_a_while_does_not_end_the_courier(
 
 
 def test_a_courier_that_died_ends_the_job(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
-    def broken(self: Waiting) -> frozenset[str]:
+    def broken(self: WaitingFolder) -> frozenset[str]:
         raise AssertionError("ours")
 
     query = SimpleNamespace(isActive=True, status={"isTriggerActive": False}, stop=lambda: None)
-    monkeypatch.setattr(Waiting, "behind", broken)
+    monkeypatch.setattr(WaitingFolder, "behind", broken)
     monkeypatch.setattr(jobs, "_start", lambda *_: query)
     sink = GatewaySink(desk.entrance)
     job = stages.Job(GRID, Timing(1.0, 10.0, 60.0), {}, desk.lake, sink, WRITER)
@@ -496,14 +496,14 @@ def test_a_courier_that_died_ends_the_job(desk: Desk, monkeypatch: pytest.Monkey
     with desk.courier() as courier, pytest.raises(jobs.JobError, match=r"courier: found it dead .*ours"):
         jobs._watch(
             nothing, nothing, job, PipelineSettings(), threading.Event(), 20.0, None, print, print,
-            jobs.Outcome(), courier,
+            jobs.JobOutcome(), courier,
         )  # fmt: skip
 
 
 # the list of what waits
 
 
-def bring(waiting: Waiting, batch: int, region: str) -> None:
+def bring(waiting: WaitingFolder, batch: int, region: str) -> None:
     """What the courier does with a bundle of one block."""
     bundle = waiting.read(Name(WRITER, batch, region))
     assert bundle is not None
@@ -511,7 +511,7 @@ def bring(waiting: Waiting, batch: int, region: str) -> None:
 
 
 def test_batches_that_were_not_committed_are_forgotten_with_their_counts(tmp_path: Path) -> None:
-    waiting = Waiting(str(tmp_path), WRITER)
+    waiting = WaitingFolder(str(tmp_path), WRITER)
     for batch in range(4):
         waiting.add(batch, [Identity("a", batch, "00", 0), Identity("a", batch, "01", 0)])
     bring(waiting, 1, "00")
@@ -527,7 +527,7 @@ def test_batches_that_were_not_committed_are_forgotten_with_their_counts(tmp_pat
 
 
 def test_a_checkpoint_without_its_commits_is_refused_and_what_waits_is_kept(tmp_path: Path) -> None:
-    waiting = Waiting(str(tmp_path / "waiting"), WRITER)
+    waiting = WaitingFolder(str(tmp_path / "waiting"), WRITER)
     for batch in (0, 12):
         waiting.add(batch, [Identity("a", batch, "00", 0)])
 
@@ -538,7 +538,7 @@ def test_a_checkpoint_without_its_commits_is_refused_and_what_waits_is_kept(tmp_
 
 
 def test_a_first_batch_that_was_not_committed_is_forgotten(tmp_path: Path) -> None:
-    waiting = Waiting(str(tmp_path / "waiting"), WRITER)
+    waiting = WaitingFolder(str(tmp_path / "waiting"), WRITER)
     waiting.add(0, [Identity("a", 0, "00", 0)])
 
     jobs._forget_uncommitted(waiting, str(tmp_path / "checkpoint"))
@@ -547,7 +547,7 @@ def test_a_first_batch_that_was_not_committed_is_forgotten(tmp_path: Path) -> No
 
 
 def test_a_new_checkpoint_finds_what_the_stream_before_it_left(tmp_path: Path) -> None:
-    def waiting(checkpoint: str, writer: str) -> Waiting:
+    def waiting(checkpoint: str, writer: str) -> WaitingFolder:
         settings = PipelineSettings(
             lake=str(tmp_path / "lake"),
             checkpoint=str(tmp_path / checkpoint),
@@ -563,8 +563,8 @@ def test_a_new_checkpoint_finds_what_the_stream_before_it_left(tmp_path: Path) -
 
 
 def test_what_an_earlier_stream_left_comes_first_and_is_not_forgotten(tmp_path: Path) -> None:
-    Waiting(str(tmp_path), "streamzz").add(7, [Identity("a", 1, "00", 0)])
-    waiting = Waiting(str(tmp_path), WRITER)
+    WaitingFolder(str(tmp_path), "streamzz").add(7, [Identity("a", 1, "00", 0)])
+    waiting = WaitingFolder(str(tmp_path), WRITER)
     waiting.add(0, [Identity("a", 2, "00", 0)])
 
     waiting.forget_after(-1)
@@ -575,15 +575,15 @@ def test_what_an_earlier_stream_left_comes_first_and_is_not_forgotten(tmp_path: 
 
 def test_what_several_earlier_streams_left_comes_in_the_order_of_their_ticks(tmp_path: Path) -> None:
     for writer, batch, tick in (("streamaa", 5, 30), ("streamzz", 7, 10), ("streammm", 2, 20)):
-        Waiting(str(tmp_path), writer).add(batch, [Identity("a", tick, "00", 0)])
-    waiting = Waiting(str(tmp_path), WRITER)
+        WaitingFolder(str(tmp_path), writer).add(batch, [Identity("a", tick, "00", 0)])
+    waiting = WaitingFolder(str(tmp_path), WRITER)
     waiting.add(0, [Identity("a", 5, "00", 0)])
 
     assert [name.writer for name in waiting.names_of("00")] == ["streamzz", "streammm", "streamaa", WRITER]
 
 
 def test_what_is_behind_is_told_by_folders_however_much_waits(tmp_path: Path) -> None:
-    waiting = Waiting(str(tmp_path), WRITER)
+    waiting = WaitingFolder(str(tmp_path), WRITER)
     for batch in range(50):
         waiting.add(batch, [Identity("a", batch, region, 0) for region in REGIONS])
 
@@ -609,7 +609,7 @@ def test_a_folder_that_a_crash_left_empty_is_removed_and_one_with_bundles_is_not
 
 
 def test_a_bundle_is_kept_though_the_folder_goes_again_and_again(tmp_path: Path) -> None:
-    waiting = Waiting(str(tmp_path), WRITER)
+    waiting = WaitingFolder(str(tmp_path), WRITER)
     over = threading.Event()
 
     def leaving() -> None:
@@ -635,14 +635,14 @@ def test_a_folder_that_goes_while_it_is_made_is_made_again(
     what: type[OSError], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Arrow says of a folder that is removed between two looks that there is a file in its place."""
-    waiting, write, failures = Waiting(str(tmp_path), WRITER), Waiting.write_text, [what, what]
+    waiting, write, failures = WaitingFolder(str(tmp_path), WRITER), WaitingFolder.write_text, [what, what]
 
-    def once_more(self: Waiting, name: str, text: str) -> None:
+    def once_more(self: WaitingFolder, name: str, text: str) -> None:
         if failures:
             raise failures.pop()()
         write(self, name, text)
 
-    monkeypatch.setattr(Waiting, "write_text", once_more)
+    monkeypatch.setattr(WaitingFolder, "write_text", once_more)
 
     waiting.add(3, [Identity("a", 3, "00", 0)])
 
@@ -652,7 +652,7 @@ def test_a_folder_that_goes_while_it_is_made_is_made_again(
 
 
 def test_counts_of_old_batches_are_added_up(tmp_path: Path) -> None:
-    waiting = Waiting(str(tmp_path), WRITER)
+    waiting = WaitingFolder(str(tmp_path), WRITER)
     for batch in range(100):
         waiting.add(batch, [Identity("a", batch, "00", 0)])
         bring(waiting, batch, "00")

@@ -17,7 +17,7 @@ from gateways import ANSWERS, REFUSES, SILENT, Network, network
 from lakes import check_grids, check_ledgers
 from sensorgrid.cli.pipeline_views import gateway_facts
 from sensorgrid.pipeline import jobs
-from sensorgrid.pipeline.delivery.waiting import Waiting
+from sensorgrid.pipeline.delivery.waiting import WaitingFolder
 from sensorgrid.pipeline.lake.folder import STREAM, Lake
 from sensorgrid.pipeline.settings import PipelineSettings, read_settings
 from servers import wait_for
@@ -68,7 +68,7 @@ def grid_of(folder: Path) -> Any:
 
 
 def facts_of(settings: PipelineSettings) -> dict[str, Any]:
-    counts = Waiting(settings.waiting_of(), STREAM).counts()
+    counts = WaitingFolder(settings.waiting_of(), STREAM).counts()
     return gateway_facts(Lake(settings.lake).totals(), counts)
 
 
@@ -103,7 +103,7 @@ def test_a_gateway_that_falls_silent_and_dies_holds_up_nobody_and_misses_nothing
         settings = read_settings(configure(tmp_path, brokers))
         ill = brokers.brokers[1]
         stop, said = threading.Event(), list[str]()
-        run: list[jobs.Outcome] = []
+        run: list[jobs.JobOutcome] = []
 
         def work() -> None:
             run.append(jobs.run(spark, settings, stop, seconds=900, say=said.append))
@@ -121,7 +121,7 @@ def test_a_gateway_that_falls_silent_and_dies_holds_up_nobody_and_misses_nothing
             wait_for(lambda: len(first_ticks(brokers, "00")) >= begin + 2, "the first broker to go on")
             ill.mood = ANSWERS
             ill.start()
-            waiting = Waiting(settings.waiting_of(), STREAM)
+            waiting = WaitingFolder(settings.waiting_of(), STREAM)
             wait_for(lambda: not waiting.behind(), "the courier to have caught up")
             direct = ill.greeted
             begin = len(ill.taken)
@@ -142,7 +142,7 @@ def test_a_gateway_that_falls_silent_and_dies_holds_up_nobody_and_misses_nothing
 
 def bring_the_rest(spark: SparkSession, settings: PipelineSettings) -> None:
     """What a busy gateway did not take while the pipeline stopped is brought by the courier of the next run."""
-    waiting, stop = Waiting(settings.waiting_of(), STREAM), threading.Event()
+    waiting, stop = WaitingFolder(settings.waiting_of(), STREAM), threading.Event()
 
     def listen(report: jobs.Report) -> None:
         if not waiting.behind():
@@ -177,7 +177,7 @@ def test_after_kill_9_between_lake_and_answer_every_gateway_gets_everything(
     with network(grid_of(tmp_path), 2) as brokers:
         config = configure(tmp_path, brokers)
         settings, ill = read_settings(config), brokers.brokers[1]
-        waiting = Waiting(settings.waiting_of(), STREAM)
+        waiting = WaitingFolder(settings.waiting_of(), STREAM)
         ill.mood = SILENT
 
         first = program(

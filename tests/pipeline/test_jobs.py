@@ -16,7 +16,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from sensorgrid.pipeline import jobs
-from sensorgrid.pipeline.delivery.waiting import Waiting
+from sensorgrid.pipeline.delivery.waiting import WaitingFolder
 from sensorgrid.pipeline.lake.folder import Lake
 from sensorgrid.pipeline.lake.tiles import Identity
 from sensorgrid.pipeline.plan import PlanError
@@ -88,13 +88,13 @@ def raw_rows(world: Path) -> int:
 
 
 @pytest.fixture(scope="module")
-def backfilled(spark: SparkSession, world: Path) -> tuple[PipelineSettings, jobs.Outcome]:
+def backfilled(spark: SparkSession, world: Path) -> tuple[PipelineSettings, jobs.JobOutcome]:
     settings = settings_for(world, lake="filled")
     return settings, jobs.backfill(spark, settings)
 
 
 @pytest.fixture(scope="module")
-def replayed(spark: SparkSession, world: Path) -> tuple[PipelineSettings, jobs.Outcome]:
+def replayed(spark: SparkSession, world: Path) -> tuple[PipelineSettings, jobs.JobOutcome]:
     settings = settings_for(world, lake="streamed", sink={"kind": "loopback"})
     outcome = jobs.replay(spark, settings, threading.Event(), speed=float("inf"))
     return jobs.replay_settings(settings), outcome
@@ -268,7 +268,7 @@ def test_parameters_and_halos_are_fitted_to_the_data_and_written_down(
 
 
 def test_a_replay_ends_when_brokers_have_everything_or_says_what_they_lack(tmp_path: Path) -> None:
-    waiting, said = Waiting(str(tmp_path), "stream1"), list[str]()
+    waiting, said = WaitingFolder(str(tmp_path), "stream1"), list[str]()
     waiting.add(0, [Identity("air_temperature", tick, "01", 0) for tick in range(3)])
 
     notes = jobs.see_off(waiting, threading.Event(), said.append, patience_s=0.1)

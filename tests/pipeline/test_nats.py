@@ -17,9 +17,9 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 from sensorgrid.pipeline.schema import RAW_BYTES_MAX, RECORD
 from sensorgrid.pipeline.sources.nats import (
     FORMAT,
+    NatsDataSource,
     NatsReader,
     NatsSettings,
-    NatsSource,
     NatsSourceError,
     NatsStreamReader,
     first_messages,
@@ -266,7 +266,7 @@ def test_a_secret_that_is_not_in_the_environment_is_missed() -> None:
 def test_a_query_that_is_stopped_and_started_again_sees_each_message_once(
     spark: SparkSession, url: str, name: str, tmp_path: Path
 ) -> None:
-    spark.dataSource.register(NatsSource)
+    spark.dataSource.register(NatsDataSource)
     options = {"servers": url, "stream": name, "subject": f"{name}.a.t", "max_messages": "500", "source": "n"}
 
     def start(**trigger: Any) -> Any:
@@ -294,7 +294,7 @@ def test_a_query_that_is_stopped_and_started_again_sees_each_message_once(
 
 @needs_nats
 def test_spark_reads_what_the_stream_holds(spark: SparkSession, url: str, name: str) -> None:
-    spark.dataSource.register(NatsSource)
+    spark.dataSource.register(NatsDataSource)
     fill(url, name, 30)
 
     frame = spark.read.format(FORMAT).options(servers=url, stream=name, start="11").load()

@@ -69,7 +69,16 @@ def test_a_batch_begins_when_a_tick_falls_due(
         ("lake = ", "grid.toml: found no TOML"),
         ("[grid]\ntick = 'soon'", "grid.tick: found 'soon'.*expected a duration such as 90s"),
         ("[grid]\nshape = [100, 64]", r"shape: found \(100, 64\), expected two powers of two"),
-        ("[gird]\ntick = 5", "gird: found a key that is not known, expected one of"),
+        ("[gird]\ntick = 5", "gird: found a key that is not known, expected grid, perhaps"),
+        ("[grid]\ntik = 5", "grid.tik: found a key that is not known, expected tick, perhaps"),
+        ("[grid]\nqq = 5", "grid.qq: found a key that is not known, expected one of attributes, coordinates"),
+        (
+            "[[sources]]\nkind = 'files'\npth = 'x'",
+            "pth: found a key that is not known, expected path, perhaps",
+        ),
+        ("[[sources]]\nkind = 'fles'", "sources.0: found kind = 'fles', expected files, perhaps"),
+        ("[[sources]]\npath = 'x'", "sources.0: found no 'kind', expected this key"),
+        ("[grid]\nextent = [30, 60, -10, 35]", r"grid.extent: found .* perhaps \(-10.0, 35.0, 30.0, 60.0\)"),
         (
             "[[sources]]\nkind = 'kafka'\npassword = 'hunter2'",
             r"^(?!.*hunter2).*password: found a key that is not",

@@ -14,7 +14,7 @@ from pyspark.sql import SparkSession
 from gateways import ANSWERS, REFUSES, SILENT, Network, network
 from sensorgrid.model.grid import Grid
 from sensorgrid.pipeline.delivery import sink as sink_module
-from sensorgrid.pipeline.delivery.sink import SensorgridSink, SinkError, SinkSettings, hand_over
+from sensorgrid.pipeline.delivery.sink import SensorgridSink, SinkError, SinkOptions, hand_over
 from servers import wait_for
 
 GRID = Grid(shape=(32, 16), tick=5.0, resolution_bits=1, region_digits=2, attributes=("air_temperature",))
@@ -48,9 +48,9 @@ def brokers() -> Iterator[Network]:
         yield found
 
 
-def settings(brokers: Network, **options: Any) -> SinkSettings:
+def settings(brokers: Network, **options: Any) -> SinkOptions:
     given = {"url": ",".join(brokers.urls), "patience": "2"} | {k: str(v) for k, v in options.items()}
-    return SinkSettings.of(given)
+    return SinkOptions.of(given)
 
 
 def names(*ticks: int, regions: tuple[str, ...] = REGIONS) -> set[tuple[str, int, str, int]]:
@@ -103,9 +103,9 @@ def test_wrong_columns_and_options_are_told_at_the_start(spark: SparkSession) ->
         frame.write.format("sensorgrid").option("url", "ws://127.0.0.1:1").mode("append").save()
 
     with pytest.raises(SinkError, match=r"url: found None, expected one such as ws://localhost:7400"):
-        SinkSettings.of({})
+        SinkOptions.of({})
     with pytest.raises(SinkError, match="patience: found '-1', expected seconds > 0"):
-        SinkSettings.of({"url": "ws://x:1", "patience": "-1"})
+        SinkOptions.of({"url": "ws://x:1", "patience": "-1"})
 
 
 def test_after_the_timeout_the_task_fails_and_names_the_regions(brokers: Network) -> None:

@@ -23,10 +23,10 @@ from sensorgrid.pipeline.schema import MEASUREMENT, MEASUREMENT_ARROW
 from sensorgrid.pipeline.sources import synthetic_weather as weather
 from sensorgrid.pipeline.sources.synthetic import (
     FORMAT,
+    SyntheticDataSource,
     SyntheticOptionError,
     SyntheticReader,
     SyntheticSettings,
-    SyntheticSource,
     SyntheticStreamReader,
 )
 from sensorgrid.pipeline.sources.synthetic_earth import (
@@ -383,7 +383,7 @@ def test_readers_and_shares_pickle() -> None:
 
 
 def test_spark_reads_a_batch(spark: SparkSession) -> None:
-    spark.dataSource.register(SyntheticSource)
+    spark.dataSource.register(SyntheticDataSource)
     earth = SyntheticSettings.of(STREAM).earth
     start = SyntheticSettings.of(STREAM).start_ms
     assert start is not None
@@ -449,7 +449,7 @@ def test_copies_can_be_left_out_and_all_other_faults_stay() -> None:
 def test_a_stream_that_is_stopped_and_started_again_delivers_every_report_once(
     spark: SparkSession, tmp_path: Path
 ) -> None:
-    spark.dataSource.register(SyntheticSource)
+    spark.dataSource.register(SyntheticDataSource)
     options = STREAM | {"speed": "max", "limit": "1500", "until": "2026-07-14T00:10:00Z"}
     settings = SyntheticSettings.of(options)
     assert settings.start_ms is not None

@@ -22,7 +22,7 @@ import pytest
 from chaos_client import QUERIES
 from sensorgrid.configuration.network import read_network
 from sensorgrid.demo.checks import fields_of
-from sensorgrid.demo.stage import Stage, write_configuration
+from sensorgrid.demo.stage import DemoStage, write_configuration
 from sensorgrid.model.grid import Grid
 from sensorgrid.model.names import ERROR
 from sensorgrid.model.query import Query
@@ -33,7 +33,7 @@ from servers import wait_for
 
 NAME = "air_temperature"
 Values = npt.NDArray[np.generic]
-STAGE = Stage(shape=(64, 32), stations=400, brokers=4, late=0.0, copies=0.0)
+STAGE = DemoStage(shape=(64, 32), stations=400, brokers=4, late=0.0, copies=0.0)
 """nothing comes late, so nothing is revised: what a client gets first is what the batch makes"""
 COMMAND = (sys.executable, "-m", "sensorgrid")
 CLIENT = (sys.executable, str(Path(__file__).parents[1] / "chaos_client.py"))

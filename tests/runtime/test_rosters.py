@@ -173,11 +173,11 @@ def test_a_publisher_follows_a_network_that_began_anew_with_a_lower_version(tmp_
                 await net.start(number)
             height, width = before.shape
             name = net.network.grid.attributes[0]
-            parcel = Letter(Identity(name, 0, str(Cell(cell)), 0), np.zeros(height * width, np.float32))
-            found = await publish_once(exchange, before, [parcel], frozenset(), PATIENCE_S)
-            assert found.stale == [parcel.identity]
+            block = Letter(Identity(name, 0, str(Cell(cell)), 0), np.zeros(height * width, np.float32))
+            found = await publish_once(exchange, before, [block], frozenset(), PATIENCE_S)
+            assert found.stale == [block.identity]
 
-            found = await again_if_moved(exchange, before, [parcel], found, PATIENCE_S)
+            found = await again_if_moved(exchange, before, [block], found, PATIENCE_S)
 
             assert (found.acknowledged, found.stale, found.waiting) == (1, [], [])
             assert exchange.directory is not None
@@ -272,7 +272,7 @@ def test_a_stranger_that_claims_a_newer_roster_is_not_let_in(tmp_path: Path) -> 
             with pytest.raises(wire.RefusedError, match="broker 500: expected another one") as refused:
                 await greet(net.url(0), wire.Hello(wire.VERSIONS, wire.BROKER, STRANGER, roster=newer))
 
-            assert refused.value.code == wire.Code.UNKNOWN
+            assert refused.value.code == wire.NoConnection.UNKNOWN
             assert host.broker.kernel.counters.messages["Holds"] > asked
             assert PeerId(STRANGER) not in host.driver.peers
 

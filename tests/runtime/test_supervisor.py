@@ -16,13 +16,13 @@ PROGRAM = """
 import asyncio, json, sys
 from pathlib import Path
 from sensorgrid.runtime import supervisor
-from sensorgrid.runtime.supervisor import Part, Supervisor
+from sensorgrid.runtime.supervisor import SupervisedPart, Supervisor
 given = json.loads(sys.argv[1])
 supervisor.BACKOFF_S = tuple(given["backoff_s"])
 supervisor.HEALTHY_S = given["healthy_s"]
 async def main():
     parts = [
-        Part(p["name"], (sys.executable, "-c", *p["command"]), p["stage"], p["grace_s"], p["reads_again"])
+        SupervisedPart(p["name"], (sys.executable, "-c", *p["command"]), p["stage"], p["grace_s"], p["reads_again"])
         for p in given["parts"]
     ]
     await Supervisor(parts, lambda name, line: print(name, "|", line, flush=True), Path(given["status"])).run()

@@ -6,9 +6,9 @@
 import pytest
 
 from faults import ALL, WATCHED, WATCHED_ALL, chunks, failures, parameters, play_all
-from sensorgrid.simulator.schedules import FAULTS, ROSTER_FAULTS, Outcome
+from sensorgrid.simulator.schedules import FAULTS, ROSTER_FAULTS, ScheduleOutcome
 
-played: list[Outcome] = []
+played: list[ScheduleOutcome] = []
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:

@@ -3,13 +3,13 @@
 import pytest
 
 from faults import failures, parameters, play_all
-from sensorgrid.simulator.schedules import RELAY_FAULTS, ROSTER_FAULTS, Outcome
+from sensorgrid.simulator.schedules import RELAY_FAULTS, ROSTER_FAULTS, ScheduleOutcome
 
 QUICK, ALL = 40, 60
 WATCHED, WATCHED_ALL = 1, 4
 REPEAT = "sensorgrid experiment faults --relays --seeds"
 
-played: list[Outcome] = []
+played: list[ScheduleOutcome] = []
 
 
 @pytest.mark.parametrize("seeds", parameters(range(1, ALL + 1), QUICK))

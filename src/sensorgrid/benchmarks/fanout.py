@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from sensorgrid.benchmarks import fanout_servers as servers
-from sensorgrid.benchmarks.fanout_peer import Greeting, Peer, PeerError, compile_peer, write_plan
+from sensorgrid.benchmarks.fanout_peer import Greeting, PeerError, ReceivingSide, compile_peer, write_plan
 from sensorgrid.benchmarks.fanout_servers import OWN, SAME, Certificate, Server
 
 Row = dict[str, Any]
@@ -30,7 +30,7 @@ WARM_BLOCKS, WARM_BYTES = 80, 64 << 20
 
 
 @dataclass(frozen=True, slots=True)
-class Size:
+class FanoutSize:
     """How much is measured."""
 
     clients: tuple[int, ...]
@@ -41,8 +41,8 @@ class Size:
     rounds: int
 
 
-FULL = Size((16, 128, 1000), (16 << 10, 256 << 10), 200 << 20, 7)
-QUICK = Size((16, 128), (16 << 10,), 80 << 20, 5)
+FULL = FanoutSize((16, 128, 1000), (16 << 10, 256 << 10), 200 << 20, 7)
+QUICK = FanoutSize((16, 128), (16 << 10,), 80 << 20, 5)
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +63,7 @@ class MissingError(PeerError):
     """A program without which nothing can be measured."""
 
 
-def run(size: Size, seed: int, say: Say) -> tuple[list[Row], list[str]]:
+def run(size: FanoutSize, seed: int, say: Say) -> tuple[list[Row], list[str]]:
     """Rows, and what was left out and why."""
     with tempfile.TemporaryDirectory(prefix="fanout-") as name:
         folder = Path(name)
@@ -92,7 +92,9 @@ def flood(plan: Flood, seed: int, say: Say) -> list[Row]:
         clients = [Greeting(stalled.stages, 0), *(server.client(n) for n in range(1, plan.clients))]
         write_plan(folder / "plan", server.publisher, clients, server.heads(plan.ticks + 1), server.tail)
         say(f"{plan.clients:,} clients connect")
-        peer = Peer(program, server.port, server.protocol, False, plan.block_bytes // 2, folder / "plan")
+        peer = ReceivingSide(
+            program, server.port, server.protocol, False, plan.block_bytes // 2, folder / "plan"
+        )
         stack.callback(peer.stop)
         peer.wait_ready()
         peer.publish(1)
@@ -125,7 +127,7 @@ def _case(
     clients: int,
     block_bytes: int,
     certificate: Certificate | None,
-    size: Size,
+    size: FanoutSize,
     seed: int,
     say: Say,
 ) -> tuple[list[Row], list[str]]:
@@ -136,7 +138,7 @@ def _case(
     missing: list[str] = []
     with tempfile.TemporaryDirectory(dir=folder) as name, ExitStack() as stack:
         here = Path(name)
-        running: list[tuple[Server, Peer]] = []
+        running: list[tuple[Server, ReceivingSide]] = []
         starts: dict[str, Callable[[], Server | None]] = {
             "sensorgrid": lambda: servers.sensorgrid(here / "a", block_bytes, SAME, certificate, seed),
             "sensorgrid, own boxes": lambda: servers.sensorgrid(
@@ -162,7 +164,7 @@ def _case(
             greetings = [server.client(client) for client in range(clients)]
             heads = server.heads(warm + blocks * size.rounds)
             write_plan(plan, server.publisher, greetings, heads, server.tail)
-            peer = Peer(
+            peer = ReceivingSide(
                 program, server.port, server.protocol, certificate is not None, block_bytes // 2, plan
             )
             stack.callback(peer.stop)

@@ -60,7 +60,7 @@ def write_plan(
             file.write(_u32(len(head)) + head)
 
 
-class Peer:
+class ReceivingSide:
     """A running receiving side with all its connections."""
 
     def __init__(self, program: Path, port: int, protocol: str, tls: bool, least: int, plan: Path) -> None:

@@ -63,7 +63,7 @@ NETWORKS_OF: dict[str, tuple[str, ...]] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Case:
+class GriddingCase:
     """One set: a field at a time, a network, a level of noise."""
 
     truth: Truth
@@ -153,9 +153,9 @@ def _figure(name: str, found: float, expected: str, holds: Any) -> Row:
     return {"figure": name, "found": found, "expected": expected, "holds": bool(holds)}
 
 
-def cases(folder: Path, quick: bool, seed: int) -> list[Case]:
+def cases(folder: Path, quick: bool, seed: int) -> list[GriddingCase]:
     """Every field with its networks; a quick run takes one network for each field."""
-    found: list[Case] = []
+    found: list[GriddingCase] = []
     for number, truth in enumerate(truths(folder).values()):
         networks = NETWORKS_OF[truth.name.split(" ")[0]]
         if quick:
@@ -163,11 +163,11 @@ def cases(folder: Path, quick: bool, seed: int) -> list[Case]:
         for network in networks:
             rng = np.random.default_rng([seed, len(found)])
             moment = int(rng.choice(np.flatnonzero(np.isfinite(truth.values).any(axis=(1, 2)))))
-            found.append(Case(truth, network, moment, NOISES[len(found) % len(NOISES)]))
+            found.append(GriddingCase(truth, network, moment, NOISES[len(found) % len(NOISES)]))
     return found
 
 
-def sample(case: Case, folder: Path, rng: np.random.Generator, points_max: int) -> Sample | None:
+def sample(case: GriddingCase, folder: Path, rng: np.random.Generator, points_max: int) -> Sample | None:
     """Draw one set; None if fewer than `STATIONS_MIN` stations stand in the field."""
     truth = case.truth
     places = rng.permutation(stations(folder, case.network))
@@ -227,7 +227,7 @@ def _tile(truth: Truth) -> Floats:
     return metres(east.ravel(), north.ravel(), "geographic")
 
 
-def _rows(case: Case, drawn: Sample, seed: int, rounds: int) -> list[Row]:
+def _rows(case: GriddingCase, drawn: Sample, seed: int, rounds: int) -> list[Row]:
     began = time.perf_counter()
     parameters = fit(drawn.ticks, prior(""))
     fit_seconds = time.perf_counter() - began

@@ -19,19 +19,24 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from sensorgrid.benchmarks import BenchmarkError
 from sensorgrid.benchmarks.workloads import Distribution, boxes, limits
-from sensorgrid.index.decompose import decompose_box
+from sensorgrid.index.cell import Cell
+from sensorgrid.index.decompose import decompose_box, whole_cells
 from sensorgrid.index.enclosing import Boxes
 from sensorgrid.index.gbd_tree import PagedTree
 from sensorgrid.model.box import Box
-from sensorgrid.model.errors import SensorGridError
 from sensorgrid.model.grid import ORDER_2D, Grid
+from sensorgrid.model.ids import Instant
+from sensorgrid.overlay.outlets import Outlets, Supply
 
 DISTRIBUTIONS: tuple[Distribution, ...] = ("uniform", "hotspot")
 ROUNDS = 5
 SINGLE_ROUNDS = 3
 HITS_PER_ROUND = 4_000_000
 INSERTS_PER_ROUND = 200_000
+CARRIED, CARRIED_DIGITS = 10_000, 16
+"""cells that a busy broker carries, and their length"""
 SINGLES = 200
 REMOVALS = 50
 DECOMPOSE_DEPTH = 20
@@ -44,7 +49,7 @@ Row = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class IndexSizes:
     """How much to measure."""
 
     sizes: tuple[int, ...]
@@ -55,16 +60,12 @@ class Plan:
     """rounds that count"""
 
 
-FULL = Plan(sizes=(10_000, 100_000, 1_000_000), grown_max=100_000, rounds_max=100)
-QUICK = Plan(sizes=(10_000,), grown_max=10_000, rounds_max=3)
-
-
-class BenchmarkError(SensorGridError, RuntimeError):
-    """A benchmark that cannot be run, or whose two sides disagree."""
+FULL = IndexSizes(sizes=(10_000, 100_000, 1_000_000), grown_max=100_000, rounds_max=100)
+QUICK = IndexSizes(sizes=(10_000,), grown_max=10_000, rounds_max=3)
 
 
 @dataclass(frozen=True, slots=True)
-class Case:
+class IndexCase:
     """One size and distribution, with everything both sides need."""
 
     distribution: Distribution
@@ -80,7 +81,7 @@ class Case:
 
 
 def run(
-    plan: Plan = FULL, seed: int = 1, rounds: int = ROUNDS, progress: Callable[[str], None] = print
+    plan: IndexSizes = FULL, seed: int = 1, rounds: int = ROUNDS, progress: Callable[[str], None] = print
 ) -> Iterator[Row]:
     """All rows of one seed, size by size; `progress` hears what is being measured."""
     rtree = _rtree_module()
@@ -91,7 +92,7 @@ def run(
             rng = np.random.default_rng([seed, size])
             lookups = _lookups(distribution, size)
             stored, asked = (boxes(distribution, number, grid, rng) for number in (size, lookups))
-            case = Case(distribution, grid, stored, asked, np.arange(size))
+            case = IndexCase(distribution, grid, stored, asked, np.arange(size))
             progress(f"{distribution}, {size:,} stored: batch")
             rows = list(_batch_rows(case, rounds, rtree, seed))
             yield from rows
@@ -104,6 +105,8 @@ def run(
                 yield _grown_row(case, rounds, rtree, sizes_in_bytes[PEER])
     progress(f"decompose, depth {DECOMPOSE_DEPTH}")
     yield from _cell_rows(seed)
+    progress(f"the carrier of a cell, among {CARRIED:,}")
+    yield from _carrier_rows(seed, min(rounds, SINGLE_ROUNDS))
 
 
 def ratios(rows: Iterable[Row]) -> Iterator[Row]:
@@ -165,7 +168,7 @@ class _Stopwatch:
         return float(np.median(self._seconds[impl, operation][1:]))
 
 
-def _batch_rows(case: Case, rounds: int, rtree: Any, seed: int) -> Iterator[Row]:
+def _batch_rows(case: IndexCase, rounds: int, rtree: Any, seed: int) -> Iterator[Row]:
     """Many per call. `rtree` has no batch removal: it removes one by one, and only some."""
     watch, count = _Stopwatch(), len(case.stored)
     stored, asked = _corners(case.stored), _corners(case.asked)
@@ -196,7 +199,7 @@ def _batch_rows(case: Case, rounds: int, rtree: Any, seed: int) -> Iterator[Row]
             yield row
 
 
-def _owner_rows(case: Case, rounds: int, rng: np.random.Generator, size: float) -> Iterator[Row]:
+def _owner_rows(case: IndexCase, rounds: int, rng: np.random.Generator, size: float) -> Iterator[Row]:
     """Insertion where it is harder for us: owners in random order, huge owners, a tree that is not empty."""
     half = len(case.stored) // 2
     watch, repeats = _Stopwatch(), max(1, INSERTS_PER_ROUND // len(case.stored))
@@ -215,7 +218,7 @@ def _owner_rows(case: Case, rounds: int, rng: np.random.Generator, size: float) 
         yield _row(f"{MINE}-batch-{name}", "insert", case, rate, size)
 
 
-def _single_rows(case: Case, rounds: int, rtree: Any, sizes: dict[str, float]) -> Iterator[Row]:
+def _single_rows(case: IndexCase, rounds: int, rtree: Any, sizes: dict[str, float]) -> Iterator[Row]:
     """One per call, through the Python interface of each side, on an index that is full already."""
     watch, number = _Stopwatch(), min(SINGLES, len(case.stored) // 10)
     tree, peer = _build(case), rtree.index.Index((case.owners, *_corners(case.stored)))
@@ -245,7 +248,7 @@ def _single_rows(case: Case, rounds: int, rtree: Any, sizes: dict[str, float]) -
             yield _row(f"{impl}-single", operation, case, rate, sizes[impl])
 
 
-def _grown_row(case: Case, rounds: int, rtree: Any, size: float) -> Row:
+def _grown_row(case: IndexCase, rounds: int, rtree: Any, size: float) -> Row:
     """Lookups in an R-tree that was built one by one instead of in bulk."""
     watch, grown = _Stopwatch(), rtree.index.Index()
     _each(grown.insert, list(enumerate(_bounds(case.stored))))
@@ -256,7 +259,7 @@ def _grown_row(case: Case, rounds: int, rtree: Any, size: float) -> Row:
     )
 
 
-def _build(case: Case) -> PagedTree:
+def _build(case: IndexCase) -> PagedTree:
     tree = PagedTree(case.grid)
     tree.insert_boxes(case.stored, case.owners)
     return tree
@@ -310,7 +313,38 @@ def _cell_rows(seed: int) -> Iterator[Row]:
     }
 
 
-def _row(impl: str, operation: str, case: Case, per_second: float, size: float) -> Row:
+def _carrier_rows(seed: int, rounds: int) -> Iterator[Row]:
+    """Which carried cell contains this one: by prefixes in a table, as brokers do, and by the tree."""
+    grid, watch = Grid(), _Stopwatch()
+    rng = np.random.default_rng([seed, CARRIED])
+    leaves = rng.choice(1 << CARRIED_DIGITS, CARRIED, replace=False)
+    cells = [Cell(1 << CARRIED_DIGITS | int(leaf)) for leaf in leaves]
+    below = rng.integers(0, 1 << 8, CARRIED)
+    asked = [Cell(cell.code << 8 | int(tail)) for cell, tail in zip(cells[::2], below, strict=False)]
+    asked += [
+        Cell(1 << CARRIED_DIGITS + 8 | int(leaf) << 8)
+        for leaf in rng.integers(0, 1 << CARRIED_DIGITS, CARRIED // 2)
+    ]
+    outlets = Outlets(0, grid, CARRIED_DIGITS)
+    tree = PagedTree(grid)
+    tree.insert(whole_cells(cells, grid), 0)
+    for cell in cells:
+        outlets.add_supply(Supply(0, cell.code, Instant(0)))
+    for cell in asked:
+        found, carried = tree.covering(cell), outlets.supply_for(0, cell.code)
+        if (None if found is None else found.code) != (None if carried is None else carried.cell):
+            raise BenchmarkError(f"cell {cell}: found two carriers, expected the same one from both")
+    for _ in range(rounds + 1):
+        watch.time(MINE, "carrier", _each, tree.covering, [(cell,) for cell in asked])
+        watch.time("prefixes", "carrier", _each, outlets.supply_for, [(0, cell.code) for cell in asked])
+    for impl in (MINE, "prefixes"):
+        yield {
+            "impl": f"{impl}-single", "operation": "carrier", "stored": 0, "cells": CARRIED, "distribution": "uniform",
+            "per_second": len(asked) / watch.median(impl, "carrier"), "bytes_per_query": None,
+        }  # fmt: skip
+
+
+def _row(impl: str, operation: str, case: IndexCase, per_second: float, size: float) -> Row:
     return {
         "impl": impl,
         "operation": operation,

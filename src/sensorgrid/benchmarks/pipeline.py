@@ -28,7 +28,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
 
-from sensorgrid.model.errors import SensorGridError
+from sensorgrid.benchmarks import BenchmarkError
 from sensorgrid.model.grid import Grid
 from sensorgrid.pipeline import jobs
 from sensorgrid.pipeline.gridding.groups import group_named
@@ -58,12 +58,8 @@ STOP_S = 60.0
 """how long Spark may take to end"""
 
 
-class BenchmarkError(SensorGridError, RuntimeError):
-    """A benchmark that could not be run."""
-
-
 @dataclass(frozen=True, slots=True)
-class Size:
+class PipelineSize:
     """One amount of measurements, and the micro-batches to send it in."""
 
     sensors: int
@@ -77,16 +73,16 @@ class Size:
         return self.sensors * self.ticks
 
 
-QUICK = (Size(5_000, 30, (40_000,)),)
+QUICK = (PipelineSize(5_000, 30, (40_000,)),)
 FULL = (
-    Size(5_000, 50, (40_000, 125_000)),
-    Size(10_000, 250, (40_000, 250_000, 1_000_000)),
-    Size(10_000, 1_000, (250_000,)),
+    PipelineSize(5_000, 50, (40_000, 125_000)),
+    PipelineSize(10_000, 250, (40_000, 250_000, 1_000_000)),
+    PipelineSize(10_000, 1_000, (250_000,)),
 )
-WARM_UP = Size(1_000, 20, (10_000,))
+WARM_UP = PipelineSize(1_000, 20, (10_000,))
 
 
-def run(sizes: tuple[Size, ...], seed: int, report: Report) -> list[Row]:
+def run(sizes: tuple[PipelineSize, ...], seed: int, report: Report) -> list[Row]:
     """All modes at all sizes; rows as the command writes them."""
     _psutil()  # says what is missing before a minute has passed
     rows: list[Row] = []
@@ -105,7 +101,7 @@ def run(sizes: tuple[Size, ...], seed: int, report: Report) -> list[Row]:
     return rows
 
 
-def _spark_size(report: Report, place: Path, size: Size, seed: int, reference_s: float) -> list[Row]:
+def _spark_size(report: Report, place: Path, size: PipelineSize, seed: int, reference_s: float) -> list[Row]:
     """One size in a session of its own: Java keeps the memory that it once took, and would show a larger size's."""
     report(f"{size.measurements:,} measurements: starting Spark")
     session = start_session("local[2]", name="bench pipeline", log=place / "spark.log")
@@ -167,14 +163,14 @@ def _elsewhere(work: Callable[..., Any], *args: Any) -> Any:
         return pool.submit(work, *args).result()
 
 
-def _reference_row(place: Path, size: Size) -> Row:
+def _reference_row(place: Path, size: PipelineSize) -> Row:
     with _Watch() as watch:
         counts = reference(place / "in", settings_for(place, "reference"), size)
     return _row("reference", size, watch, watch.seconds) | counts
 
 
 def _spark_rows(
-    session: SparkSession, place: Path, size: Size, reference_s: float, report: Report
+    session: SparkSession, place: Path, size: PipelineSize, reference_s: float, report: Report
 ) -> list[Row]:
     rows = []
     settings = settings_for(place, "batch")
@@ -188,7 +184,7 @@ def _spark_rows(
         report(f"{size.measurements:,} measurements: Spark, stream of micro-batches of {micro_batch:,}")
         name = f"stream-{micro_batch}"
         settings = settings_for(place, name)
-        feed = Feed(place / name / "arriving", size, micro_batch)
+        feed = TimedFiles(place / name / "arriving", size, micro_batch)
         _elsewhere(feed.write, place / "in")
         times: list[float] = []
         with _Watch() as watch:
@@ -215,7 +211,7 @@ def _timer(times: list[float]) -> jobs.Listener:
     return heard
 
 
-def _row(mode: str, size: Size, watch: "_Watch", reference_s: float) -> Row:
+def _row(mode: str, size: PipelineSize, watch: "_Watch", reference_s: float) -> Row:
     return {
         "mode": mode,
         "measurements": size.measurements,
@@ -229,7 +225,7 @@ def _row(mode: str, size: Size, watch: "_Watch", reference_s: float) -> Row:
     }
 
 
-def _counts(outcome: jobs.Outcome) -> Row:
+def _counts(outcome: jobs.JobOutcome) -> Row:
     total = outcome.total
     return {
         "used": total.used,
@@ -260,7 +256,7 @@ def settings_for(place: Path, name: str) -> PipelineSettings:
     return settings_of(content, "bench", place)
 
 
-def plan_for(settings: PipelineSettings, size: Size) -> Plan:
+def plan_for(settings: PipelineSettings, size: PipelineSize) -> Plan:
     """One plan for all modes: halos from the sensors' positions, parameters from priors."""
     x, y = _positions(size.sensors)
     grid = settings.grid.grid()
@@ -272,7 +268,7 @@ def _positions(count: int) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
     return rng.uniform(-180, 180, count), np.degrees(np.arcsin(rng.uniform(-0.99, 0.99, count)))
 
 
-def write_measurements(folder: Path, size: Size, seed: int) -> None:
+def write_measurements(folder: Path, size: PipelineSize, seed: int) -> None:
     """Parquet files of a few ticks each: noise, 2 % faults, 1 % repeats, some impossible values."""
     folder.mkdir(parents=True)
     x, y = _positions(size.sensors)
@@ -309,16 +305,18 @@ def _tick(x: Any, y: Any, names: pa.Array, tick: int, rng: np.random.Generator) 
     return table.take(pa.array(which))
 
 
-def _batch(session: SparkSession, settings: PipelineSettings, plan: Plan, size: Size) -> jobs.Outcome:
+def _batch(
+    session: SparkSession, settings: PipelineSettings, plan: Plan, size: PipelineSize
+) -> jobs.JobOutcome:
     job = jobs.job_of(settings, "fill")
     flagged = inlet.flagged(session, settings, job.grid, streaming=False)
     first = START_S // TICK_S
-    outcome = jobs.Outcome()
+    outcome = jobs.JobOutcome()
     jobs.write_backfill(flagged, job, plan, backfill.Span(first, first + size.ticks - 1), outcome)
     return outcome
 
 
-def reference(folder: Path, settings: PipelineSettings, size: Size) -> Row:
+def reference(folder: Path, settings: PipelineSettings, size: PipelineSize) -> Row:
     """The same in one process: pandas reads, NumPy checks and grids, pyarrow writes."""
     job, plan = jobs.job_of(settings, "fill"), plan_for(settings, size)
     job.lake.create().save_plan(plan)
@@ -387,11 +385,11 @@ def _groups(
 
 
 @dataclass
-class Feed:
-    """A feed (see `sensorgrid.pipeline.jobs.Feed`): one file per micro-batch, its time in its last row."""
+class TimedFiles:
+    """One file per micro-batch, its time in its last row, as `sensorgrid.pipeline.jobs.TimedRows`."""
 
     folder: Path
-    size: Size
+    size: PipelineSize
     micro_batch: int
     start_us: int = field(init=False, default=START_S * 1_000_000)
 

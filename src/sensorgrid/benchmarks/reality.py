@@ -13,13 +13,13 @@ import numpy as np
 from scipy.spatial import cKDTree
 
 from sensorgrid.benchmarks.reality_peers import peers
-from sensorgrid.benchmarks.reality_sets import FEEDS, PM25, SMALL, Feed, network, table_of
+from sensorgrid.benchmarks.reality_sets import FEEDS, PM25, SMALL, Dataset, network, table_of
 from sensorgrid.benchmarks.truth import data_folder
 from sensorgrid.pipeline.gridding.kernels import DEFAULT
 from sensorgrid.pipeline.verification.engine import estimate, learn
-from sensorgrid.pipeline.verification.network import Network
+from sensorgrid.pipeline.verification.network import StationNetwork
 from sensorgrid.pipeline.verification.scores import BIN_MIN, rows_of
-from sensorgrid.pipeline.verification.trial import Heard, Method, Told, Trial, blind
+from sensorgrid.pipeline.verification.trial import FoldEstimates, Heard, Method, Trial, blind
 from sensorgrid.pipeline.verification.verify import METHODS, verify
 
 Row = dict[str, Any]
@@ -93,7 +93,7 @@ def run(
     return rows, list(left_out)
 
 
-def drawn_from(feed: Feed, table: Any, attribute: str, effort: Effort) -> Network:
+def drawn_from(feed: Dataset, table: Any, attribute: str, effort: Effort) -> StationNetwork:
     """One attribute of a feed, at as many ticks as the effort allows."""
     stations = table["sensor"].nunique()
     ticks = effort.ticks_large if stations >= LARGE else effort.ticks
@@ -101,7 +101,7 @@ def drawn_from(feed: Feed, table: Any, attribute: str, effort: Effort) -> Networ
 
 
 def _rows(
-    drawn: Network,
+    drawn: StationNetwork,
     name: str,
     kind: str,
     methods: tuple[Method, ...],
@@ -124,7 +124,7 @@ def _rows(
 # small networks
 
 
-def _small(feed: Feed, table: Any, effort: Effort, seed: int, report: Say) -> list[Row]:
+def _small(feed: Dataset, table: Any, effort: Effort, seed: int, report: Say) -> list[Row]:
     """Three sensors for a day, twelve for a week, and one, cut out of a feed whose readings last that long."""
     day = round(86400 / feed.tick_s)
     tick = (
@@ -156,7 +156,7 @@ def _small(feed: Feed, table: Any, effort: Effort, seed: int, report: Say) -> li
     return rows
 
 
-def _cluster(whole: Network, count: int, rng: np.random.Generator) -> Network | None:
+def _cluster(whole: StationNetwork, count: int, rng: np.random.Generator) -> StationNetwork | None:
     """Some station and those nearest to it, all of which report most of the time; None if there are not enough."""
     heard = np.zeros(len(whole), int)
     for moment in whole.moments:
@@ -169,7 +169,7 @@ def _cluster(whole: Network, count: int, rng: np.random.Generator) -> Network | 
     return whole.only(lively[near], whole.name)
 
 
-def _alone(cut: Network, name: str, seed: int) -> list[Row]:
+def _alone(cut: StationNetwork, name: str, seed: int) -> list[Row]:
     """One sensor: what it says next, from what it said before; fitted to the first half, scored in the second."""
     half = len(cut.moments) // 2
     number = 0
@@ -189,7 +189,9 @@ def _alone(cut: Network, name: str, seed: int) -> list[Row]:
             )  # fmt: skip
     if not told[DEFAULT]:
         return []
-    pooled = {n: Told(*(np.concatenate(c) for c in zip(*parts, strict=True))) for n, parts in told.items()}
+    pooled = {
+        n: FoldEstimates(*(np.concatenate(c) for c in zip(*parts, strict=True))) for n, parts in told.items()
+    }
     values = np.concatenate([m.outputs[number].values for m in cut.moments])
     none = np.zeros(len(values), np.bool_)
     heard = Heard(values, none, np.zeros(len(values), np.int64), np.zeros(len(values), np.int64))

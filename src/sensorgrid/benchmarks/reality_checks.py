@@ -31,7 +31,7 @@ from sensorgrid.pipeline.gridding.measurements import Measurements, deduplicate
 from sensorgrid.pipeline.gridding.series import Past, check_series
 from sensorgrid.pipeline.ingest.attributes import KNOWN
 from sensorgrid.pipeline.verification.engine import Learnt, bent, estimate, learn, listen, straightened
-from sensorgrid.pipeline.verification.network import Bools, Moment, Network
+from sensorgrid.pipeline.verification.network import Bools, Moment, StationNetwork
 
 FAULTY = 0.02
 ERRORS = (6.0, 12.0)
@@ -50,7 +50,7 @@ LABELLED = "wsn-labelled-2010"
 class Spoilt:
     """A network with faults in it."""
 
-    network: Network
+    network: StationNetwork
     faulty: tuple[Bools, ...]
     """for each moment, which observations are wrong"""
 
@@ -79,7 +79,7 @@ def run(
     return rows, left_out
 
 
-def _crowd(drawn: Network, seed: int) -> Network:
+def _crowd(drawn: StationNetwork, seed: int) -> StationNetwork:
     if len(drawn) < LARGE:
         return drawn
     positions = drawn.positions
@@ -87,7 +87,7 @@ def _crowd(drawn: Network, seed: int) -> Network:
     return drawn.only(cKDTree(positions).query(middle, k=STATIONS_MAX)[1], drawn.name)
 
 
-def set_rows(drawn: Network, name: str, seed: int, titan: bool) -> list[Row]:
+def set_rows(drawn: StationNetwork, name: str, seed: int, titan: bool) -> list[Row]:
     """Ours, and titanlib's three, on one network of one attribute."""
     clean = learn([m.outputs[0] for m in drawn.moments], drawn.attributes[0])
     spoilt = spoil(drawn, clean, seed)
@@ -117,7 +117,7 @@ def set_rows(drawn: Network, name: str, seed: int, titan: bool) -> list[Row]:
     return rows
 
 
-def spoil(drawn: Network, clean: Learnt, seed: int) -> Spoilt:
+def spoil(drawn: StationNetwork, clean: Learnt, seed: int) -> Spoilt:
     """Put faults into fresh readings: each is off by six stated errors or more from what the others would say."""
     rng = np.random.default_rng([seed, len(drawn)])
     known = KNOWN.get(drawn.attributes[0])
@@ -167,7 +167,7 @@ def _counts(spoilt: Spoilt, refused: Sequence[Bools]) -> Row:
     }  # fmt: skip
 
 
-def corroborated(drawn: Network) -> Iterator[Bools]:
+def corroborated(drawn: StationNetwork) -> Iterator[Bools]:
     """For each moment, fresh readings in the top percent that another station nearby backs within an hour."""
     values = np.concatenate([m.outputs[0].values[m.fresh] for m in drawn.moments])
     top, witness = np.quantile(values, [TOP, TOP_WITNESS])
@@ -196,7 +196,7 @@ def _backs(moment: Moment, station: int, place: Floats, near: float, witness: fl
 
 
 def _titan_row(
-    check: str, thresholds: Sequence[float], drawn: Network, spoilt: Spoilt, learnt: Learnt,
+    check: str, thresholds: Sequence[float], drawn: StationNetwork, spoilt: Spoilt, learnt: Learnt,
     extremes: Sequence[Bools], our_rate: float,
 ) -> Row:  # fmt: skip
     """Its recall at our rate, by the line through all thresholds; the rest is of the threshold nearest to that rate."""
@@ -231,7 +231,7 @@ def recall_at(rate: float, rates: Floats, recalls: Floats) -> float:
     return round(float(np.interp(rate, unique, best[len(best) - 1 - last])), 12)
 
 
-def _titan(check: str, moment: Moment, threshold: float, drawn: Network, learnt: Learnt) -> Bools:
+def _titan(check: str, moment: Moment, threshold: float, drawn: StationNetwork, learnt: Learnt) -> Bools:
     import titanlib
 
     output = moment.outputs[0]

@@ -20,14 +20,14 @@ from sensorgrid.pipeline.gridding.measurements import Measurements
 from sensorgrid.pipeline.gridding.series import SeriesLimits
 from sensorgrid.pipeline.ingest.attributes import KNOWN
 from sensorgrid.pipeline.ingest.units import conversion
-from sensorgrid.pipeline.verification.network import Network, evenly, network_of
+from sensorgrid.pipeline.verification.network import StationNetwork, evenly, network_of
 
 PM25 = "mass_concentration_of_pm2p5_ambient_aerosol_particles_in_air"
 HOUR_S = 3600.0
 
 
 @dataclass(frozen=True, slots=True)
-class Feed:
+class Dataset:
     """One folder of the data, and how to read it."""
 
     name: str
@@ -191,21 +191,21 @@ _WEATHER = {
     "air_pressure_at_mean_sea_level": "hPa",
 }
 FEEDS = (
-    Feed("airnow-nw-megafires-2015", _airnow, {PM25: "ug/m3"}, busiest=True),
-    Feed("metar-global-2022-10", _metar, _WEATHER | {WIND: "kt"}),
-    Feed("asos-us-1993-03-12", _asos,
+    Dataset("airnow-nw-megafires-2015", _airnow, {PM25: "ug/m3"}, busiest=True),
+    Dataset("metar-global-2022-10", _metar, _WEATHER | {WIND: "kt"}),
+    Dataset("asos-us-1993-03-12", _asos,
          {"air_temperature": "degF", "dew_point_temperature": "degF", "relative_humidity": "%",
           "air_pressure_at_mean_sea_level": "hPa", WIND: "kt"}),
-    Feed("sao-1995-03-18", _sao, _WEATHER | {WIND: "m s-1"}),
-    Feed("buoys-2013-05", _buoys,
+    Dataset("sao-1995-03-18", _sao, _WEATHER | {WIND: "m s-1"}),
+    Dataset("buoys-2013-05", _buoys,
          {"air_temperature": "degF", "sea_surface_temperature": "degF", "air_pressure_at_mean_sea_level": "hPa",
           "sea_surface_wave_significant_height": "m", WIND: "kt"}),
-    Feed("intel-lab-30min", _intel, {"air_temperature": "degC", "relative_humidity": "%"}, tick_s=1800.0,
+    Dataset("intel-lab-30min", _intel, {"air_temperature": "degC", "relative_humidity": "%"}, tick_s=1800.0,
          coordinates="planar"),
-    Feed("norway-qc-demo", _norway, {"air_temperature": "degC"}),
+    Dataset("norway-qc-demo", _norway, {"air_temperature": "degC"}),
 )  # fmt: skip
 """networks of at least 30 stations"""
-SMALL = Feed(
+SMALL = Dataset(
     "beijing-prsa",
     _beijing,
     {PM25: "ug/m3", "mass_concentration_of_nitrogen_dioxide_in_air": "ug/m3"},
@@ -213,7 +213,7 @@ SMALL = Feed(
 """twelve stations: only for small networks"""
 
 
-def table_of(feed: Feed, folder: Path) -> Any:
+def table_of(feed: Dataset, folder: Path) -> Any:
     """The feed's table, read once; rows without a possible position are left out."""
     return _table(feed.name, folder)
 
@@ -232,12 +232,12 @@ def _table(name: str, folder: Path) -> Any:
 
 
 def network(
-    feed: Feed,
+    feed: Dataset,
     table: Any,
     attribute: str,
     ticks: int,
     window: tuple[int, int] | None = None,
-) -> Network:
+) -> StationNetwork:
     """One attribute (or the wind) of a feed, at so many ticks; `window` is a first and last tick."""
     import pandas as pd
 
@@ -275,7 +275,7 @@ def network(
     return network_of(label, rows, group, grid, limits, feed.max_age_s, chosen, heights)
 
 
-def grid_of(feed: Feed, table: Any, attribute: str) -> Grid:
+def grid_of(feed: Dataset, table: Any, attribute: str) -> Grid:
     """A grid that spans the feed: only its coordinates, its tick and its attribute matter."""
     names = ("eastward_wind", "northward_wind") if attribute == WIND else (attribute,)
     if feed.coordinates == "planar":
@@ -311,7 +311,7 @@ def limits_of(name: str) -> SeriesLimits:
 
 
 def _ticks(
-    feed: Feed, rows: Measurements, grid: Grid, count: int, window: tuple[int, int] | None
+    feed: Dataset, rows: Measurements, grid: Grid, count: int, window: tuple[int, int] | None
 ) -> Sequence[int]:
     """Ticks that have about as many readings as usual, at even steps or where readings are highest."""
     tick = rows.time_us // round(grid.tick * 1e6)

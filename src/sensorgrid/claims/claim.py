@@ -13,7 +13,7 @@ Result = dict[str, Any]
 """what a command writes with `--json`, and `took_s`: how many seconds it took"""
 
 
-class Found(NamedTuple):
+class FoundFigure(NamedTuple):
     """A figure, and where it was found if it is one of several."""
 
     value: float
@@ -37,7 +37,7 @@ class Claim:
     """One thing that we say."""
 
     says: str
-    measure: Callable[[Result], Found | float | None]
+    measure: Callable[[Result], FoundFigure | float | None]
     """None: this result does not have it, as something is not installed"""
     at_least: float | None = None
     at_most: float | None = None
@@ -121,12 +121,12 @@ class Command:
         return " ".join(word for word in words if word)
 
 
-def least(found: Iterable[Found]) -> Found | None:
+def least(found: Iterable[FoundFigure]) -> FoundFigure | None:
     """The smallest figure; None if there is none."""
     return min(found, key=lambda one: one.value, default=None)
 
 
-def most(found: Iterable[Found]) -> Found | None:
+def most(found: Iterable[FoundFigure]) -> FoundFigure | None:
     """The largest figure; None if there is none."""
     return max(found, key=lambda one: one.value, default=None)
 

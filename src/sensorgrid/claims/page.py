@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
-from sensorgrid.claims.running import Code, Outcome
+from sensorgrid.claims.running import CommandOutcome, MeasuredCode
 from sensorgrid.claims.verdict import Verdict
 
 HEAD = """# Figures
@@ -19,8 +19,8 @@ What only a test can show (exactly once through kill -9, recovery, parity of sim
 
 def page(
     verdicts: Sequence[Verdict],
-    outcomes: Sequence[Outcome],
-    code: Code,
+    outcomes: Sequence[CommandOutcome],
+    code: MeasuredCode,
     machine: dict[str, Any],
     quick: bool,
     line: str,
@@ -52,7 +52,7 @@ def tally(verdicts: Iterable[Verdict]) -> str:
 
 
 def _facts(
-    verdicts: Sequence[Verdict], code: Code, machine: dict[str, Any], dates: list[str], quick: bool
+    verdicts: Sequence[Verdict], code: MeasuredCode, machine: dict[str, Any], dates: list[str], quick: bool
 ) -> Iterator[str]:
     changed = ", with changes that are not committed" if code.commit.endswith("+") else ""
     yield f"- Code: commit `{code.commit.rstrip('+')}`{changed}, version {code.version}"
@@ -109,7 +109,7 @@ def _why(verdict: Verdict) -> str:
     return f"**Not expected.** {_cell(verdict.note)}".rstrip()
 
 
-def _times(outcomes: Sequence[Outcome], quick: bool) -> str:
+def _times(outcomes: Sequence[CommandOutcome], quick: bool) -> str:
     timed = [outcome for outcome in outcomes if outcome.seconds is not None]
     total = sum(outcome.seconds or 0.0 for outcome in timed)
     lines = ["## How long it took", "", "| command | seconds |", "|---|---|"]

@@ -3,7 +3,7 @@
 from importlib.util import find_spec
 
 from sensorgrid.benchmarks.truth import TruthError, data_folder
-from sensorgrid.claims.claim import Claim, Command, Found, Result, When
+from sensorgrid.claims.claim import Claim, Command, FoundFigure, Result, When
 
 FEED = "airnow-nw-megafires-2015"
 
@@ -16,11 +16,11 @@ def _lacks() -> str:
     return "needs pandas" if not find_spec("pandas") else ""
 
 
-def _figure(result: Result, name: str) -> Found | None:
+def _figure(result: Result, name: str) -> FoundFigure | None:
     """None: nothing of the kind was measured, as a package is not installed or a quick run is too small."""
     for row in result["summary"]:
         if row["figure"] == name:
-            return Found(float(row["found"]), f"worst: {row['where']}" if row["where"] else "")
+            return FoundFigure(float(row["found"]), f"worst: {row['where']}" if row["where"] else "")
     return None
 
 

@@ -38,7 +38,7 @@ _UNMEASURED = ("claims", "cli/bench_all.py")
 
 
 @dataclass(frozen=True, slots=True)
-class Code:
+class MeasuredCode:
     """Which code is measured."""
 
     commit: str
@@ -59,7 +59,7 @@ class Code:
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class CommandOutcome:
     """How a command ended."""
 
     command: Command
@@ -77,31 +77,35 @@ class Outcome:
 Say = Callable[[str], None]
 
 
-def run(command: Command, quick: bool, folder: Path, code: Code, say: Say = lambda _: None) -> Outcome:
+def run(
+    command: Command, quick: bool, folder: Path, code: MeasuredCode, say: Say = lambda _: None
+) -> CommandOutcome:
     """A command's result: from the folder if it is there, otherwise by running it; never an exception but Ctrl-C."""
     arguments = command.arguments(quick)
     if arguments is None:
-        return Outcome(command)
+        return CommandOutcome(command)
     place = folder / f"{command.name}{'-quick' if quick else ''}.json"
     try:
         return _run(command, arguments, quick, place, code, say)
     except Exception as error:  # whatever is wrong with this one, the others are measured
-        return Outcome(command, fault=f"{type(error).__name__}: {error}")
+        return CommandOutcome(command, fault=f"{type(error).__name__}: {error}")
 
 
 def _run(
-    command: Command, arguments: tuple[str, ...], quick: bool, place: Path, code: Code, say: Say
-) -> Outcome:
+    command: Command, arguments: tuple[str, ...], quick: bool, place: Path, code: MeasuredCode, say: Say
+) -> CommandOutcome:
     digest = code.digest_for(command)
     known = kept(place, arguments, digest, code.version)
     if known is not None:
-        return Outcome(command, known["result"], known["seconds"], known["date"], known["fault"], kept=True)
+        return CommandOutcome(
+            command, known["result"], known["seconds"], known["date"], known["fault"], kept=True
+        )
     if reason := command.lacks():
-        return Outcome(command, lacks=reason)
+        return CommandOutcome(command, lacks=reason)
     raw, log = place.with_suffix(".raw"), place.with_suffix(".log")
     for path in (place, raw, log):
         if path.is_dir():
-            return Outcome(command, fault=f"{path.name}: found a folder, expected a file or nothing")
+            return CommandOutcome(command, fault=f"{path.name}: found a folder, expected a file or nothing")
     raw.unlink(missing_ok=True)
     begin = time.monotonic()
     fault = _play(
@@ -110,7 +114,7 @@ def _run(
     seconds = round(time.monotonic() - begin, 1)
     result, unread = _read(raw)
     if result is None:
-        return Outcome(command, seconds=seconds, fault=fault or unread)
+        return CommandOutcome(command, seconds=seconds, fault=fault or unread)
     date = datetime.now(UTC).date().isoformat()
     record = {
         "command": list(arguments),
@@ -129,7 +133,7 @@ def _run(
         raw.unlink()
     except OSError as error:  # measured all the same
         fault = fault or f"its result cannot be kept: {error}"
-    return Outcome(command, result, seconds, date, fault)
+    return CommandOutcome(command, result, seconds, date, fault)
 
 
 def machine_here() -> dict[str, Any]:
@@ -253,10 +257,10 @@ def last_line(log: Path) -> str:
     return said[-1][:LINE_MAX] if said else "it said nothing"
 
 
-def code_here() -> Code:
+def code_here() -> MeasuredCode:
     """The code that runs: its commit where there is a checkout, and a digest of its files."""
     files = _files(PACKAGE)
-    return Code(_commit(PACKAGE), _joined(files), files=files)
+    return MeasuredCode(_commit(PACKAGE), _joined(files), files=files)
 
 
 def _commit(package: Path) -> str:

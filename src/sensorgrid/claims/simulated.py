@@ -5,7 +5,7 @@ from dataclasses import replace
 from statistics import mean, median
 
 from sensorgrid.benchmarks.truth import data_folder
-from sensorgrid.claims.claim import Claim, Command, Found, Result, When, least, most
+from sensorgrid.claims.claim import Claim, Command, FoundFigure, Result, When, least, most
 from sensorgrid.claims.timed import data
 
 # load balancing
@@ -19,8 +19,10 @@ def _policy(result: Result, policy: str) -> list[Result]:
     return [row for row in against_bounds(rows) if row["policy"] == policy]
 
 
-def _of_the_bound(result: Result, policy: str) -> Found | None:
-    return least(Found(row["load_ratio_least"], _seeds("least", row)) for row in _policy(result, policy))
+def _of_the_bound(result: Result, policy: str) -> FoundFigure | None:
+    return least(
+        FoundFigure(row["load_ratio_least"], _seeds("least", row)) for row in _policy(result, policy)
+    )
 
 
 def _seeds(which: str, row: Result) -> str:
@@ -31,15 +33,17 @@ def _seeds(which: str, row: Result) -> str:
     )
 
 
-def _copies(result: Result, policy: str) -> Found | None:
-    return most(Found(row["replication_ratio_most"], _seeds("most", row)) for row in _policy(result, policy))
+def _copies(result: Result, policy: str) -> FoundFigure | None:
+    return most(
+        FoundFigure(row["replication_ratio_most"], _seeds("most", row)) for row in _policy(result, policy)
+    )
 
 
-def _streams(result: Result, policy: str) -> Found | None:
+def _streams(result: Result, policy: str) -> FoundFigure | None:
     """Streams between brokers as a multiple of what the paper's policy needs."""
     paper = {row["hotspot"]: row["connections"] for row in _policy(result, "paper")}
     return most(
-        Found(row["connections"] / paper[row["hotspot"]], f"worst: the {row['hotspot']} hot spot")
+        FoundFigure(row["connections"] / paper[row["hotspot"]], f"worst: the {row['hotspot']} hot spot")
         for row in _policy(result, policy)
     )
 
@@ -92,11 +96,11 @@ MULTIRES = Command(
 )
 
 
-def _saved(result: Result, depth: int, hotspot: str, policy: str) -> Found | None:
+def _saved(result: Result, depth: int, hotspot: str, policy: str) -> FoundFigure | None:
     from sensorgrid.experiments.claims import savings
 
     return least(
-        Found(row["saving"], "4 dimensions against 2, at equal load")
+        FoundFigure(row["saving"], "4 dimensions against 2, at equal load")
         for row in savings(result["rows"])
         if (row["depth"], row["hotspot"], row["policy"]) == (depth, hotspot, policy)
     )
@@ -165,12 +169,12 @@ DEPTHS = Command(
 )  # fmt: skip
 
 
-def _waits(result: Result) -> Found:
+def _waits(result: Result) -> FoundFigure:
     """The wait of the slowest hundredth with anticipation, as a multiple of that without; mean over storms."""
     waits: dict[str, list[float]] = {"ours": [], "anticipate": []}
     for row in result["rows"]:
         waits[row["policy"]].append(row["wait_p99_s"])
-    return Found(mean(waits["anticipate"]) / mean(waits["ours"]), f"storms: {len(waits['ours'])}")
+    return FoundFigure(mean(waits["anticipate"]) / mean(waits["ours"]), f"storms: {len(waits['ours'])}")
 
 
 MOVING = Command(
@@ -180,7 +184,7 @@ MOVING = Command(
     (
         Claim(
             "nobody who follows a storm is refused, whether the policy anticipates or reacts",
-            lambda r: most(Found(row["refused_share"], row["storm"]) for row in r["rows"]),
+            lambda r: most(FoundFigure(row["refused_share"], row["storm"]) for row in r["rows"]),
             at_most=0.0,
             unit="%",
         ),
@@ -209,34 +213,34 @@ def _mean_of(rows: Iterable[Result], strategy: str, placement: str, name: str) -
     return float(mean(r[name] for r in rows if (r["strategy"], r["placement"]) == (strategy, placement)))
 
 
-def _saves(result: Result, strategy: str, placements: tuple[str, ...] = PLACEMENTS) -> Found | None:
+def _saves(result: Result, strategy: str, placements: tuple[str, ...] = PLACEMENTS) -> FoundFigure | None:
     return least(
-        Found(_mean_of(result["rows"], strategy, placement, "reduction"), f"{placement} placement")
+        FoundFigure(_mean_of(result["rows"], strategy, placement, "reduction"), f"{placement} placement")
         for placement in placements
     )
 
 
-def _best_saves(result: Result, placements: tuple[str, ...]) -> Found | None:
+def _best_saves(result: Result, placements: tuple[str, ...]) -> FoundFigure | None:
     """The least that the best of the paper's strategies saves in any placement."""
     return least(found for p in placements if (found := most(_each_saves(result, p))))
 
 
-def _each_saves(result: Result, placement: str) -> Iterator[Found]:
+def _each_saves(result: Result, placement: str) -> Iterator[FoundFigure]:
     for strategy in PAPER:
         saved = _mean_of(result["rows"], strategy, placement, "reduction")
-        yield Found(saved, f"{strategy}, {placement} placement")
+        yield FoundFigure(saved, f"{strategy}, {placement} placement")
 
 
-def _tree_ratio(result: Result, placement: str) -> Found:
+def _tree_ratio(result: Result, placement: str) -> FoundFigure:
     ratios = [
         row["bound_ratio"]
         for row in result["rows"]
         if (row["strategy"], row["placement"]) == ("TREE", placement) and row["bound_ratio"] is not None
     ]
-    return Found(mean(ratios), f"mean of {len(ratios)}, at most {max(ratios):.3f}")
+    return FoundFigure(mean(ratios), f"mean of {len(ratios)}, at most {max(ratios):.3f}")
 
 
-def _less_than_best(result: Result, placement: str = "") -> Found | None:
+def _less_than_best(result: Result, placement: str = "") -> FoundFigure | None:
     """How much less traffic TREE has than the best of the paper's strategies in hindsight; mean over seeds."""
     by_place: dict[tuple[str, str], list[tuple[float, str]]] = {}
     runs: dict[tuple[str, str, int], dict[str, float]] = {}
@@ -247,7 +251,7 @@ def _less_than_best(result: Result, placement: str = "") -> Found | None:
         best = min((name for name in traffic if name in ("DIRECT", *PAPER)), key=traffic.__getitem__)
         by_place.setdefault((topology, where), []).append((1 - traffic["TREE"] / traffic[best], best))
     return least(
-        Found(mean(saved for saved, _ in found), _place(topology, where, found))
+        FoundFigure(mean(saved for saved, _ in found), _place(topology, where, found))
         for (topology, where), found in by_place.items()
         if placement in ("", where)
     )
@@ -259,11 +263,11 @@ def _place(topology: str, placement: str, found: list[tuple[float, str]]) -> str
     return f"{where}; best {best}; single seeds from {min(saved for saved, _ in found):.1%}"
 
 
-def _changes(result: Result) -> Found | None:
+def _changes(result: Result) -> FoundFigure | None:
     """Changes of provider per event with TREE, as a multiple of CTP's."""
     name = "tree_changes_per_event"
     return most(
-        Found(
+        FoundFigure(
             _mean_of(result["rows"], "TREE", placement, name)
             / _mean_of(result["rows"], "CTP", placement, name),
             f"worst: {placement} placement",
@@ -272,20 +276,20 @@ def _changes(result: Result) -> Found | None:
     )
 
 
-def _path_against_best(result: Result) -> Found | None:
+def _path_against_best(result: Result) -> FoundFigure | None:
     """Traffic with CTP as a multiple of that with the best other strategy of the paper, the worst run."""
     runs: dict[tuple[str, int], dict[str, float]] = {}
     for row in result["rows"]:
         runs.setdefault((row["placement"], row["seed"]), {})[row["strategy"]] = row["traffic_counted"]
     return most(
-        Found(
+        FoundFigure(
             traffic["CTP"] / min(traffic[s] for s in PAPER if s != "CTP"), f"{place} placement, seed {seed}"
         )
         for (place, seed), traffic in runs.items()
     )
 
 
-def _delay(result: Result, capacity_bps: float) -> Found | None:
+def _delay(result: Result, capacity_bps: float) -> FoundFigure | None:
     """Mean delay with TREE as a multiple of that without relays, at one capacity of the uplinks."""
 
     def seconds(strategy: str, placement: str) -> float:
@@ -297,10 +301,12 @@ def _delay(result: Result, capacity_bps: float) -> Found | None:
         )
         return float(mean(delay["mean_s"] for delay in delays if delay["capacity_bps"] == capacity_bps))
 
-    return most(Found(seconds("TREE", p) / seconds("OFF", p), f"worst: {p} placement") for p in PLACEMENTS)
+    return most(
+        FoundFigure(seconds("TREE", p) / seconds("OFF", p), f"worst: {p} placement") for p in PLACEMENTS
+    )
 
 
-def _ramp(result: Result, strategies: Iterable[str]) -> Iterator[Found]:
+def _ramp(result: Result, strategies: Iterable[str]) -> Iterator[FoundFigure]:
     """The delay at the end of the ramp, by strategy."""
     last = max(step["time_s"] for step in result["ramp"])
     for strategy in strategies:
@@ -309,16 +315,16 @@ def _ramp(result: Result, strategies: Iterable[str]) -> Iterator[Found]:
             for step in result["ramp"]
             if (step["strategy"], step["time_s"]) == (strategy, last)
         ]
-        yield Found(mean(at_end), strategy)
+        yield FoundFigure(mean(at_end), strategy)
 
 
 def _refused(result: Result) -> float:
     return float(sum(row["refused"] for row in result["rows"]))
 
 
-def _processor_s(result: Result) -> Found | None:
+def _processor_s(result: Result) -> FoundFigure | None:
     return most(
-        Found(
+        FoundFigure(
             median(row["processor_s"] for row in result["rows"] if row["strategy"] == name), f"worst: {name}"
         )
         for name in ("DIRECT", *PAPER, "TREE")
@@ -494,10 +500,10 @@ NETWORKS = (_network("sndlib", "germany50"), _network("topozoo", "Surfnet"), _ne
 # faults
 
 
-def _failed(result: Result) -> Found:
+def _failed(result: Result) -> FoundFigure:
     failed = result["summary"]["failed"]
     schedules = f"of {result['summary']['schedules']:,}"
-    return Found(
+    return FoundFigure(
         len(failed), f"{schedules}; seeds {', '.join(map(str, failed[:5]))}" if failed else schedules
     )
 

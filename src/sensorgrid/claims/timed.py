@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from itertools import pairwise
 
 from sensorgrid.benchmarks.truth import TruthError, data_folder
-from sensorgrid.claims.claim import Claim, Command, Found, Result, When, least, most
+from sensorgrid.claims.claim import Claim, Command, FoundFigure, Result, When, least, most
 
 GIB = 1 << 30
 MILLION = 1_000_000
@@ -17,46 +17,52 @@ MILLION = 1_000_000
 # the index
 
 
-def _times(result: Result, mode: str, operation: str) -> Iterator[Found]:
+def _times(result: Result, mode: str, operation: str) -> Iterator[FoundFigure]:
     from sensorgrid.benchmarks.index import ratios
 
     for row in ratios(result["rows"]):
         if (row["mode"], row["operation"]) == (mode, operation):
-            yield Found(row["ratio"], f"worst: {row['stored']:,} {row['distribution']} boxes")
+            yield FoundFigure(row["ratio"], f"worst: {row['stored']:,} {row['distribution']} boxes")
 
 
-def _harder(result: Result) -> Iterator[Found]:
+def _harder(result: Result) -> Iterator[FoundFigure]:
     for mode, what in (
         ("shuffled", "owners shuffled"),
         ("sparse", "owners up to 2^62"),
         ("second", "second half into a tree with the first"),
     ):
         for found in _times(result, f"batch-{mode}", "insert"):
-            yield Found(found.value, f"{what}; {found.where}")
+            yield FoundFigure(found.value, f"{what}; {found.where}")
 
 
-def _growth_per_hit(result: Result) -> Iterator[Found]:
+def _growth_per_hit(result: Result) -> Iterator[FoundFigure]:
     seconds = {
         (row["distribution"], row["stored"]): row["seconds_per_hit"]
         for row in result["rows"]
         if row["impl"] == "sensorgrid-batch" and row["operation"] == "lookup"
     }
     for distribution in ("uniform", "hotspot"):
-        yield Found(
+        yield FoundFigure(
             seconds[distribution, MILLION] / seconds[distribution, 10_000], f"worst: {distribution} boxes"
         )
 
 
-def _bytes_per_query(result: Result) -> Iterator[Found]:
+def _bytes_per_query(result: Result) -> Iterator[FoundFigure]:
     for row in result["rows"]:
         if row["impl"] == "sensorgrid-batch" and row["operation"] == "lookup":
-            yield Found(row["bytes_per_query"])
+            yield FoundFigure(row["bytes_per_query"])
 
 
-def _under_a_millisecond(result: Result) -> Iterator[Found]:
+def _under_a_millisecond(result: Result) -> Iterator[FoundFigure]:
     for row in result["rows"]:
         if row["operation"] == "decompose":
-            yield Found(row["share_under_1_ms"])
+            yield FoundFigure(row["share_under_1_ms"])
+
+
+def _prefixes(result: Result) -> Iterator[FoundFigure]:
+    found = {row["impl"]: row["per_second"] for row in result["rows"] if row["operation"] == "carrier"}
+    if found:
+        yield FoundFigure(found["prefixes-single"] / found["sensorgrid-single"])
 
 
 INDEX = Command(
@@ -92,6 +98,12 @@ INDEX = Command(
             when=When.FULL_BUT_SHOWN,
             because="owners without order take more passes of the sort, and a merge touches what is stored",
             at_worst=2.0,
+        ),
+        Claim(
+            "a broker's table finds the carrier of a cell by prefixes faster than the tree does",
+            lambda r: least(_prefixes(r)),
+            at_least=1.0,
+            unit="×",
         ),
         Claim(
             "the index inserts boxes, one per call, at least as fast as an R-tree",
@@ -141,16 +153,16 @@ INDEX = Command(
 # brokers
 
 
-def _live_gib(result: Result) -> Iterator[Found]:
+def _live_gib(result: Result) -> Iterator[FoundFigure]:
     for row in result["rows"]:
         if row["operation"] == "live":
-            yield Found(row["peak_bytes"] / GIB, f"{row['queries']:,} queries, clients included")
+            yield FoundFigure(row["peak_bytes"] / GIB, f"{row['queries']:,} queries, clients included")
 
 
-def _turn_over(result: Result, workload: str) -> Iterator[Found]:
+def _turn_over(result: Result, workload: str) -> Iterator[FoundFigure]:
     for row in result["rows"]:
         if row["operation"] == "subscribe+cancel" and row["workload"] == workload:
-            yield Found(row["per_second"], f"{row['brokers']} brokers, processor time")
+            yield FoundFigure(row["per_second"], f"{row['brokers']} brokers, processor time")
 
 
 OVERLAY = Command(
@@ -191,9 +203,9 @@ FEW = 16
 _BEFORE_THE_FIRST = "with so few, what a block costs before the first client is served outweighs the rest"
 
 
-def _cost(result: Result, other: str, boxes: str, few: bool) -> Found | None:
+def _cost(result: Result, other: str, boxes: str, few: bool) -> FoundFigure | None:
     return most(
-        Found(
+        FoundFigure(
             row["ratio"],
             f"worst: {row['clients']:,} clients, {row['block_bytes'] >> 10} KB{', TLS' if row['tls'] else ''}",
         )
@@ -243,14 +255,16 @@ FLOOD = Command(
     (
         Claim(
             "2,000 clients, a block of 16 KB a second: 99 % within 100 ms, though one of them does not read",
-            lambda r: most(Found(row["p99_s"] * 1e3) for row in r["rows"]),
+            lambda r: most(FoundFigure(row["p99_s"] * 1e3) for row in r["rows"]),
             at_most=100.0,
             unit="ms",
             when=When.FULL,
         ),
         Claim(
             "the memory of a broker with a client that does not read stays flat",
-            lambda r: most(Found(row["memory_bytes"] / row["memory_bytes_before"]) for row in r["rows"]),
+            lambda r: most(
+                FoundFigure(row["memory_bytes"] / row["memory_bytes_before"]) for row in r["rows"]
+            ),
             at_most=1.25,
             unit="×",
         ),
@@ -353,26 +367,26 @@ LARGE = 2_500_000
 """measurements from which on Spark shall be as fast as one process"""
 
 
-def _speed(result: Result, mode: str, micro_batch: int | None = None) -> Iterator[Found]:
+def _speed(result: Result, mode: str, micro_batch: int | None = None) -> Iterator[FoundFigure]:
     """Times as fast as the reference."""
     for row in result["rows"]:
         if row["mode"] == mode and micro_batch in (None, row.get("micro_batch")):
             where = f"worst: {row['measurements'] / 1e6:g} million"
             if "micro_batch" in row:
                 where += f", {row['micro_batch']:,} at a time"
-            yield Found(row["reference_seconds"] / row["seconds"], where)
+            yield FoundFigure(row["reference_seconds"] / row["seconds"], where)
 
 
-def _batch(result: Result) -> Iterator[Found]:
+def _batch(result: Result) -> Iterator[FoundFigure]:
     yield from _speed({"rows": [r for r in result["rows"] if r["measurements"] >= LARGE]}, "batch")
 
 
-def _stream(result: Result, few: bool) -> Iterator[Found]:
+def _stream(result: Result, few: bool) -> Iterator[FoundFigure]:
     rows = [r for r in result["rows"] if r["mode"] == "stream" and (r["micro_batch"] <= 125_000) == few]
     yield from _speed({"rows": rows}, "stream")
 
 
-def _rises(result: Result) -> Iterator[Found]:
+def _rises(result: Result) -> Iterator[FoundFigure]:
     """How much faster a stream of the same measurements is with each size of micro-batch than with the one before."""
     by_size: dict[int, dict[int, float]] = {}
     for row in result["rows"]:
@@ -380,32 +394,32 @@ def _rises(result: Result) -> Iterator[Found]:
             by_size.setdefault(row["measurements"], {})[row["micro_batch"]] = row["per_second"]
     for size, speeds in by_size.items():
         for first, second in pairwise(sorted(speeds)):
-            yield Found(
+            yield FoundFigure(
                 speeds[second] / speeds[first],
                 f"worst: {size / 1e6:g} million, {second:,} at a time against {first:,}",
             )
 
 
-def _micro_batch_s(result: Result) -> Iterator[Found]:
+def _micro_batch_s(result: Result) -> Iterator[FoundFigure]:
     for row in result["rows"]:
         if row.get("micro_batch") == 40_000:
-            yield Found(row["micro_batch_seconds_p50"], f"worst: {row['measurements'] / 1e6:g} million")
+            yield FoundFigure(row["micro_batch_seconds_p50"], f"worst: {row['measurements'] / 1e6:g} million")
 
 
-def _memory(result: Result) -> Iterator[Found]:
+def _memory(result: Result) -> Iterator[FoundFigure]:
     for row in result["rows"]:
         what = f"worst: {row['mode']} with {row['measurements'] / 1e6:g} million"
-        yield Found(row["peak_rss_bytes"] / GIB, what)
+        yield FoundFigure(row["peak_rss_bytes"] / GIB, what)
 
 
-def _flat(result: Result) -> Found | None:
+def _flat(result: Result) -> FoundFigure | None:
     """Peak memory of the stream with most ticks against the same with fewer."""
     peaks = {
         row["ticks"]: row["peak_rss_bytes"] for row in result["rows"] if row.get("micro_batch") == 250_000
     }
     if len(peaks) < 2:
         return None
-    return Found(peaks[max(peaks)] / peaks[min(peaks)], f"{max(peaks):,} ticks against {min(peaks):,}")
+    return FoundFigure(peaks[max(peaks)] / peaks[min(peaks)], f"{max(peaks):,} ticks against {min(peaks):,}")
 
 
 def _unlike(result: Result) -> float:

@@ -3,8 +3,8 @@
 from dataclasses import dataclass
 from typing import Any
 
-from sensorgrid.claims.claim import Claim, Command, Found, When, shown
-from sensorgrid.claims.running import Outcome
+from sensorgrid.claims.claim import Claim, Command, FoundFigure, When, shown
+from sensorgrid.claims.running import CommandOutcome
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,13 +65,13 @@ class Verdict:
         }
 
 
-def judge(outcome: Outcome, quick: bool) -> list[Verdict]:
+def judge(outcome: CommandOutcome, quick: bool) -> list[Verdict]:
     """All claims of a command; those about quick runs only in a quick run."""
     claims = (c for c in outcome.command.claims if quick or c.when is not When.QUICK)
     return [_judge(claim, outcome, quick) for claim in claims]
 
 
-def _judge(claim: Claim, outcome: Outcome, quick: bool) -> Verdict:
+def _judge(claim: Claim, outcome: CommandOutcome, quick: bool) -> Verdict:
     command = outcome.command
     line = command.line(quick)
 
@@ -86,7 +86,7 @@ def _judge(claim: Claim, outcome: Outcome, quick: bool) -> Verdict:
         return verdict(failed=True, note=f"failed: {outcome.fault}")
     try:
         found = claim.measure(outcome.result | {"took_s": outcome.seconds})
-        value, where = (float(found[0]), found[1]) if isinstance(found, Found) else (_number(found), "")
+        value, where = (float(found[0]), found[1]) if isinstance(found, FoundFigure) else (_number(found), "")
     except Exception as error:  # whatever a result lacks, its row says so and the others stand
         return verdict(
             failed=True, note=f"failed: no such figure in its result ({type(error).__name__}: {error})"

@@ -60,6 +60,11 @@ def show_index(console: Console, rows: list[Row]) -> None:
             )
         if row["operation"] == "slices":
             console.print(f"cell.slices: {1e6 / row['per_second']:.1f} µs")
+        if row["operation"] == "carrier":
+            way = "by prefixes in a table" if row["impl"].startswith("prefixes") else "by the tree"
+            console.print(
+                f"which of {row['cells']:,} carried cells contains this one, {way}: {1e6 / row['per_second']:.2f} µs"
+            )
 
 
 def show_asked(console: Console, title: str, lines: Iterable[tuple[str, str, str]]) -> None:

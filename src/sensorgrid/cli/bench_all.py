@@ -17,7 +17,7 @@ from sensorgrid.cli.output import result_of, write
 
 if TYPE_CHECKING:
     from sensorgrid.claims.claim import Command
-    from sensorgrid.claims.running import Code, Outcome
+    from sensorgrid.claims.running import CommandOutcome, MeasuredCode
     from sensorgrid.claims.verdict import Verdict
 
 console = Console()
@@ -112,7 +112,9 @@ def _place(folder: Path | None) -> Iterator[Path]:
     yield folder.resolve()
 
 
-def _run(command: "Command", number: int, count: int, quick: bool, place: Path, code: "Code") -> "Outcome":
+def _run(
+    command: "Command", number: int, count: int, quick: bool, place: Path, code: "MeasuredCode"
+) -> "CommandOutcome":
     """One command, with a word before and after it."""
     from sensorgrid.claims import running
 

@@ -50,13 +50,13 @@ def demo(
     """
     from sensorgrid.cli.output import write
     from sensorgrid.demo.show import DemoError, Show
-    from sensorgrid.demo.stage import Stage
+    from sensorgrid.demo.stage import DemoStage
 
     target = arguments.read_target(json_file)
     if not report.parent.is_dir():
         raise DemoError(f"--report: found no folder {report.parent}, expected one")
     with _place(folder) as place:
-        result = asyncio.run(_run(Show(Stage(), place, seconds), report))
+        result = asyncio.run(_run(Show(DemoStage(), place, seconds), report))
         if result is None:
             raise KeyboardInterrupt
     if write(target, result.to_dict()):

@@ -51,8 +51,9 @@ def doctor(
             line = Text(f"{f.status:<5}", style=STYLES[f.status]).append(
                 f"{f.subject:<{width}}  ", style="bold"
             )
-            line.append(f.found if f.status == "ok" else f"found {f.found}", style="default")
-            if f.status != "ok" and f.expected:
+            whole = "found " in f.found and "expected " in f.found  # an error, which says all of it
+            line.append(f.found if f.status == "ok" or whole else f"found {f.found}", style="default")
+            if f.status != "ok" and f.expected and not whole:
                 line.append(f"; expected {f.expected}", style="default")
             console.print(line, highlight=False, soft_wrap=True)
     if any(f.status == "fail" for f in findings):

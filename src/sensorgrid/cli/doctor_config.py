@@ -1,6 +1,8 @@
 """What a configuration needs to run: valid, sources and brokers within reach, ports free, a lake, certificates."""
 
 import asyncio
+import difflib
+import glob
 import shutil
 import socket
 import ssl
@@ -38,6 +40,7 @@ def check(path: Path, records: int = 0) -> Iterator[Finding]:
         yield Finding("fail", "configuration", str(error), "one as in docs/pipeline.md and docs/runtime.md")
         return
     yield Finding("ok", "configuration", str(path))
+    yield from _attributes(settings)
     usable = True
     for finding in _sources(settings):
         usable = usable and (finding.subject != "mappings" or finding.status != "fail")
@@ -65,6 +68,20 @@ def check(path: Path, records: int = 0) -> Iterator[Finding]:
 # sources
 
 
+def _attributes(settings: Any) -> Iterator[Finding]:
+    """Names that are not in the table: allowed, and more often a slip."""
+    from sensorgrid.pipeline.ingest.attributes import KNOWN
+
+    for name in settings.grid.attributes:
+        close = difflib.get_close_matches(name, KNOWN, n=1)
+        if name not in KNOWN:
+            hint = f"{close[0]}, if that is meant; else" if close else "no limits or unit to be checked;"
+            yield Finding(
+                "warn", "attributes", f"{name}, which is not in the table (docs/reference.md)",
+                f"{hint} everything about it is learnt from data",
+            )  # fmt: skip
+
+
 def _sources(settings: Any) -> Iterator[Finding]:
     from sensorgrid.pipeline.ingest.inlet import check_sources, name_of
 
@@ -86,7 +103,7 @@ def _sources(settings: Any) -> Iterator[Finding]:
 
 
 def _folder(subject: str, path: str) -> Finding:
-    if "://" in path or Path(path).exists() or set(path) & set("*?[{"):
+    if "://" in path or glob.glob(path, recursive=True):
         return Finding("ok", subject, path)
     return Finding("warn", subject, f"nothing at {path}", "a file or a folder, at the latest when it runs")
 
@@ -121,7 +138,7 @@ def _unreachable(host: str, port: int) -> str:
 
 
 def _lake(settings: Any) -> Iterator[Finding]:
-    from sensorgrid.pipeline.delivery.waiting import Waiting
+    from sensorgrid.pipeline.delivery.waiting import WaitingFolder
     from sensorgrid.pipeline.lake.folder import Lake
 
     lake, grid, subject = Lake(settings.lake), settings.grid.grid(), "lake"
@@ -145,7 +162,7 @@ def _lake(settings: Any) -> Iterator[Finding]:
         ahead = age_s < -grid.tick
         found = f"{when}, {'ahead of this clock by' if ahead else 'ended'} {abs(age_s):,.0f} s{'' if ahead else ' ago'}"
         yield Finding("warn" if ahead else "ok", "newest tick", found, "the past, by this machine's clock")
-    counts = Waiting(settings.waiting_of(), "stream").counts()
+    counts = WaitingFolder(settings.waiting_of(), "stream").counts()
     if counts.waiting:
         regions = ", ".join(sorted(counts.regions))
         yield Finding(

@@ -85,7 +85,7 @@ def multires_command(
     if figures is not None:
         check(figures)
 
-    def title(case: multires.Case) -> str:
+    def title(case: multires.MultiresCase) -> str:
         return f"{case.hotspot}, {case.dims} dimensions, depth {case.depth}, {case.policy}, seed {case.seed}"
 
     rows = multires.joined(_swept(cases, spark, title))
@@ -133,7 +133,7 @@ def faults_command(
                 again = f"sensorgrid experiment faults{option} --seeds {row['seed']}"
                 errors.print(f"  again: {again}", highlight=False)
 
-    def title(case: faults.Case) -> str:
+    def title(case: faults.FaultsCase) -> str:
         return f"seeds {case.first} to {case.last}"
 
     rows = faults.rows_of(_swept(cases, spark, title, told))

@@ -1,5 +1,6 @@
-"""`sensorgrid explain`: what a query will cost, before it runs."""
+"""`sensorgrid explain`: what a query will cost, before it runs, and what of it flows already."""
 
+import asyncio
 from dataclasses import asdict
 from typing import Any
 
@@ -9,8 +10,10 @@ from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
+from sensorgrid.client.live import Survey, judge, survey
 from sensorgrid.index.decompose import Fragments, decompose
 from sensorgrid.index.layout import layout_of
+from sensorgrid.links.link import ANSWER_S, LinkError
 from sensorgrid.model.box import Box
 from sensorgrid.model.grid import Grid
 from sensorgrid.model.query import Query
@@ -19,6 +22,7 @@ from sensorgrid.model.resolution import count_points, strides_of
 MAP_COLUMNS, MAP_ROWS = 72, 18
 SHADES = " ░▒▓█"
 SLICES_SHOWN = 8
+LIVE_SHOWN = 12
 
 
 def explanation(query: Query, grid: Grid, depth: int) -> dict[str, Any]:
@@ -50,6 +54,19 @@ def explanation(query: Query, grid: Grid, depth: int) -> dict[str, Any]:
         delivered = count_points(first, stop, query.limits(grid)[2], grid.resolution_bits[2])
         facts |= {"ticks": delivered, "bytes": delivered * size.bytes_per_tick}
     return facts
+
+
+def seen_at(url: str) -> Survey:
+    """What the brokers of a network that runs say of themselves."""
+    try:
+        return asyncio.run(survey(url))
+    except TimeoutError:
+        raise LinkError(f"{url}: found no answer within {ANSWER_S:g} s, expected what it carries") from None
+
+
+def beside_others(query: Query, seen: Survey) -> dict[str, Any]:
+    """What of the query flows already, as plain values."""
+    return asdict(judge(query, seen))
 
 
 def _by_depth(fragments: Fragments) -> list[dict[str, int]]:
@@ -97,6 +114,8 @@ def _depths(grid: Grid, depth: int) -> list[int]:
 def show(console: Console, query: Query, grid: Grid, facts: dict[str, Any]) -> None:
     """Print it for people."""
     console.print(_query_panel(query, grid))
+    if "live" in facts:
+        console.print(_live_table(facts["live"], grid))
     console.print(_cost_table(query, grid, facts))
     console.print(_slice_table(facts["slices"]))
     console.print(_cell_tables(facts, 1 << grid.resolution_bits[2]))
@@ -149,6 +168,36 @@ def _cost_table(query: Query, grid: Grid, facts: dict[str, Any]) -> Table:
     if "ticks" in facts:
         table.add_row("delivered ticks", f"{facts['ticks']:,}", f"{_bytes(facts['bytes'])} in all")
     return table
+
+
+def _live_table(live: dict[str, Any], grid: Grid) -> Group:
+    from_owners = ", ".join(f"{share:.1%} from broker {n}" for n, share in live["from_owners"].items())
+    lines = Text.assemble(
+        f"broker {live['broker']}, roster {live['roster']}: has {live['here']:.1%} of the query already",
+        f", would take {from_owners}" if from_owners else "",
+        f"\n{live['running']:,} boxes of clients run, {len(live['overlapping']):,} overlap the query",
+        f" ({live['left_off']:,} more were not told)" if live["left_off"] else "",
+    )
+    table = Table(title="live queries that overlap it", title_justify="left")
+    for name in ("client", "attribute", "from brokers", "its box", "values per tick", "shared"):
+        table.add_column(name, justify="left" if name in ("attribute", "its box") else "right")
+    for one in live["overlapping"][:LIVE_SHOWN]:
+        share = one["shared_per_tick"] / live["points_per_tick"]
+        table.add_row(
+            str(one["client"]), one["attribute"], ", ".join(map(str, one["brokers"])),
+            _corners(Box(**one["box"]), grid), f"{one['points_per_tick']:,.6g}", f"{share:.1%} of the query",
+        )  # fmt: skip
+    if len(live["overlapping"]) > LIVE_SHOWN:
+        table.add_row("…", f"{len(live['overlapping']) - LIVE_SHOWN} more", *["…"] * 4)
+    silent = [Text(f"{url} does not answer: {why}", style="yellow") for url, why in live["silent"].items()]
+    return Group(lines, *([table] if live["overlapping"] else []), *silent)
+
+
+def _corners(box: Box, grid: Grid) -> str:
+    west, south, _, _ = grid.extent
+    dx, dy = grid.spacing
+    edges = (west + box.x0 * dx, south + box.y0 * dy, west + box.x1 * dx, south + box.y1 * dy)
+    return ", ".join(f"{edge:g}" for edge in edges)
 
 
 def _slice_table(slices: list[dict[str, list[int]]]) -> Table:

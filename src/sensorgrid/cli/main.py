@@ -134,14 +134,32 @@ def explain_command(
     resolution_bits: Annotated[str, typer.Option(help="Digits of resolution, one number or x,y,t.")] = "4",
     dimensions: Annotated[str, typer.Option(help="Indexed dimensions: 2, 3, 4 or 5.")] = "5",
     region_digits: Annotated[int, typer.Option(min=0, help="Leading spatial digits.")] = 8,
+    url: Annotated[
+        str | None,
+        typer.Option(
+            "--connect",
+            metavar="URL",
+            help="Of a broker that runs, such as ws://localhost:7400: its grid, and what of the query flows already.",
+        ),
+    ] = None,
     json_file: JsonFile = None,
 ) -> None:
     """Say what a query will cost before it runs: points, bytes, cells, slices.
 
+    With --connect, also which live queries overlap it, and which share of it the broker has already.
+
     Example: sensorgrid explain --bbox -10,35,30,60 --resolution 1/4,1/4,1/2
     """
     target = arguments.read_target(json_file)
-    if grid_file is None:
+    if url is not None and grid_file is not None:
+        raise arguments.ArgumentError(
+            f"--grid: found {grid_file} beside --connect, expected one of them: a broker tells its grid"
+        )
+    seen = None
+    if url is not None:
+        seen = explain.seen_at(url)
+        grid = seen.grid
+    elif grid_file is None:
         grid = arguments.read_grid(
             extent, coordinates, shape, tick, resolution_bits, dimensions, region_digits
         )
@@ -152,9 +170,11 @@ def explain_command(
     query = arguments.read_query(attribute or grid.attributes[0], bbox, resolution, start, until)
     with errors.status("cutting the query into cells (the first time, compiling takes a few seconds)"):
         facts = explain.explanation(query, grid, depth)
+        if seen is not None:
+            facts["live"] = explain.beside_others(query, seen)
     if write(target, result_of("explain", **facts)):
-        if grid_file is None:
-            note = "on a grid as the options say, not on one that runs: --grid FILE takes yours"
+        if grid_file is None and seen is None:
+            note = "a grid as the options say: --grid FILE or --connect URL takes yours"
             console.print(note, style="yellow", highlight=False)
         explain.show(console, query, grid, facts)
 

@@ -213,13 +213,13 @@ def status_command(config: Config, place: LakePath = None, json_file: JsonFile =
     """
     from sensorgrid.cli import pipeline_views
     from sensorgrid.cli.output import write
-    from sensorgrid.pipeline.delivery.waiting import Waiting
+    from sensorgrid.pipeline.delivery.waiting import WaitingFolder
     from sensorgrid.pipeline.lake.folder import STREAM, Lake
     from sensorgrid.pipeline.settings import read_settings
 
     settings = read_settings(config)
     lake = Lake(str(place or settings.lake)).check()
-    waiting = Waiting(settings.waiting_of(), STREAM) if settings.entrance_of() and not place else None
+    waiting = WaitingFolder(settings.waiting_of(), STREAM) if settings.entrance_of() and not place else None
     facts = pipeline_views.lake_facts(lake, settings.grid.grid(), waiting)
     if write(arguments.read_target(json_file), {"command": "pipeline status"} | facts):
         pipeline_views.show_lake(console, facts)

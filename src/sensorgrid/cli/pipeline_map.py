@@ -36,7 +36,7 @@ class MapError(SensorGridError, ValueError):
 
 
 @dataclass(frozen=True, slots=True)
-class Picture:
+class MapPicture:
     """What a map shows, in the unit that people use."""
 
     title: str
@@ -116,7 +116,7 @@ def draw(
     figure.savefig(out, dpi=110)
 
 
-def picture_of(lake: Lake, grid: Grid, name: str, at: datetime | None) -> Picture:
+def picture_of(lake: Lake, grid: Grid, name: str, at: datetime | None) -> MapPicture:
     """One attribute at one tick, in its customary unit; wind as speed or component, with arrows."""
     blows = name == "wind" or name in WIND
     if blows and set(WIND) <= set(grid.attributes):
@@ -127,22 +127,24 @@ def picture_of(lake: Lake, grid: Grid, name: str, at: datetime | None) -> Pictur
             # The error along the wind; where there is none, that of either component.
             along = np.hypot(u * u_error, v * v_error) / np.maximum(speed, 1e-6)
             error = np.where(speed > 0.1, along, np.hypot(u_error, v_error) / np.sqrt(2))
-            return Picture("wind speed", CUSTOMARY["m s-1"][0], "YlGnBu", speed, error, sensors, tick, wind)
+            return MapPicture(
+                "wind speed", CUSTOMARY["m s-1"][0], "YlGnBu", speed, error, sensors, tick, wind
+            )
         values, error = (u, u_error) if name == WIND[0] else (v, v_error)
         label = CUSTOMARY["m s-1"][0]
-        return Picture(name.replace("_", " "), label, "RdBu_r", values, error, sensors, tick, wind)
+        return MapPicture(name.replace("_", " "), label, "RdBu_r", values, error, sensors, tick, wind)
     if name == "wind":
         raise MapError(f"--attribute: found wind, expected one of {', '.join(grid.attributes)}")
     values, error, sensors, tick = field_of(lake, grid, name, at)
     unit = KNOWN[name].unit if name in KNOWN else ""
     label, scale, offset = CUSTOMARY.get(unit, (unit, 1.0, 0.0))
     title = name.removeprefix("mass_concentration_of_").replace("_", " ")
-    return Picture(
+    return MapPicture(
         title, label, COLOURS.get(unit, "viridis"), values * scale + offset, error * scale, sensors, tick
     )
 
 
-def _range(picture: Picture) -> tuple[float, float]:
+def _range(picture: MapPicture) -> tuple[float, float]:
     """Ends of the colours: nearly all values, and even to both sides where colours part at zero."""
     if not np.isfinite(picture.values).any():
         return 0.0, 1.0

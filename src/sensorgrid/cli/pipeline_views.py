@@ -8,7 +8,7 @@ from rich.console import Console
 from rich.table import Table
 
 from sensorgrid.model.grid import Grid
-from sensorgrid.pipeline.delivery.waiting import Counts, Waiting
+from sensorgrid.pipeline.delivery.waiting import Counts, WaitingFolder
 from sensorgrid.pipeline.ingest.reasons import top_kinds
 from sensorgrid.pipeline.jobs import Report
 from sensorgrid.pipeline.lake.folder import Lake
@@ -33,7 +33,7 @@ def line_of(report: Report) -> str:
     )
 
 
-def lake_facts(lake: Lake, grid: Grid, waiting: Waiting | None = None) -> dict[str, Any]:
+def lake_facts(lake: Lake, grid: Grid, waiting: WaitingFolder | None = None) -> dict[str, Any]:
     """What a lake holds, as plain values, and what gateways have of it."""
     tiles = lake.tiles(columns=["attribute", "tick", "region", "revision"])
     ends = pc.min_max(tiles["tick"]).as_py() if len(tiles) else {"min": 0, "max": 0}

@@ -233,10 +233,10 @@ class _Screen(_Show):
     """A live map."""
 
     def __init__(self) -> None:
-        from sensorgrid.cli.query_view import View
+        from sensorgrid.cli.query_view import LiveView
 
         super().__init__()
-        self._view = View(console.width, console.height)
+        self._view = LiveView(console.width, console.height)
         self._live = Live(self._view, console=console, auto_refresh=False, transient=False)
 
     def __enter__(self) -> "_Show":

@@ -129,7 +129,7 @@ def _lacking(shot: Snapshot) -> str:
     return missing + (f", {shot.unobserved:,} without an observation" if shot.unobserved else "")
 
 
-class View:
+class LiveView:
     """What a live display shows, tick after tick."""
 
     def __init__(self, width: int, height: int) -> None:
@@ -162,7 +162,7 @@ class View:
         shot, reading = self._shot, self._shot.readings[0]
         title = Text.assemble((long_name(reading.name), "bold"), f"  {shot.time:%Y-%m-%d %H:%M:%S} UTC")
         low, high = self._range or (0.0, 1.0)
-        picture = Picture(np.asarray(self._field.values), _extent(self._field), low, high, *self._room())
+        picture = FieldPicture(np.asarray(self._field.values), _extent(self._field), low, high, *self._room())
         columns = max(picture.columns, 40)
         parts: list[RenderableType] = [picture, _scale(low, high, reading.unit, columns), Text("")]
         parts.append(self._facts(shot, columns))
@@ -199,7 +199,7 @@ class View:
         return table
 
 
-class Picture:
+class FieldPicture:
     """A field as half blocks: two points per character, north up; what is not known stays empty."""
 
     def __init__(

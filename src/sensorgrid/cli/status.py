@@ -82,7 +82,7 @@ async def _ask(urls: list[str]) -> list[Any]:
         except SensorGridError as error:
             return str(error)
         finally:
-            observer.close()
+            await observer.closed()
 
     return list(await asyncio.gather(*(ask(url) for url in urls)))
 

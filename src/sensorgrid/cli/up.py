@@ -46,7 +46,7 @@ def up(
     from sensorgrid.configuration.network import read_network
     from sensorgrid.pipeline.ingest.inlet import check_sources
     from sensorgrid.pipeline.settings import read_settings
-    from sensorgrid.runtime.supervisor import Part, Supervisor
+    from sensorgrid.runtime.supervisor import SupervisedPart, Supervisor
 
     if status is not None and not status.absolute().parent.is_dir():
         raise arguments.ArgumentError(
@@ -62,7 +62,7 @@ def up(
         _check_port(number, network.addresses[number])
     command = (sys.executable, "-m", "sensorgrid")
     parts = [
-        Part(
+        SupervisedPart(
             f"broker {n}",
             (*command, "broker", str(config), "--id", str(n)),
             0,
@@ -73,7 +73,7 @@ def up(
     ]
     if pipeline:
         run = (*command, "pipeline", "run", str(config))
-        parts.append(Part("pipeline", run, 1, PIPELINE_GRACE_S))
+        parts.append(SupervisedPart("pipeline", run, 1, PIPELINE_GRACE_S))
     if not parts:
         raise arguments.ArgumentError("--brokers and --no-pipeline: found nothing to run, expected something")
     width = max(len(part.name) for part in parts)

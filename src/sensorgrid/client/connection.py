@@ -479,7 +479,7 @@ class AsyncClient:
 
     def _unreachable(self, peer: PeerId, error: SensorGridError | OSError) -> None:
         # A broker that was restarted with another grid, or with other settings of streams.
-        changed = (wire.Code.GRID, wire.Code.SETTINGS)
+        changed = (wire.NoConnection.GRID, wire.NoConnection.SETTINGS)
         if isinstance(error, wire.RefusedError) and error.code in changed:
             self._give_up(GridMismatch(f"broker {peer} at {self.brokers.get(peer)}: {error}; connect again"))
 

@@ -45,7 +45,7 @@ Limits = tuple[int, int, int]
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class QueryPart:
     """Points of a query: those inside a box, in some cells."""
 
     box: Box
@@ -58,7 +58,7 @@ class Channel:
     """A query of the session, and who takes from it."""
 
     id: QueryId
-    owner: "Demand"
+    demand: "Demand"
     box: Box
     limits: Limits
     attributes: tuple[str, ...]
@@ -87,7 +87,7 @@ class Demand:
     """it was admitted once: from then on it is never given up"""
     channels: dict[QueryId, Channel] = field(default_factory=dict)
     """its own"""
-    suppliers: dict[QueryId, Channel] = field(default_factory=dict)
+    borrowed: dict[QueryId, Channel] = field(default_factory=dict)
     """others' that it takes from"""
     attempts: int = 0
     due: Instant | None = None
@@ -119,20 +119,20 @@ class Sharing:
         self.touched[demand] = None
         assembly = demand.assembly
         start, until = assembly.since, assembly.until
-        rests, suppliers = self._plan(demand)
-        turn = max([assembly.next, *(channel.front for channel in suppliers)])
-        for channel in suppliers:  # which bring no revisions of ticks before their own begin
+        rests, borrowed = self._plan(demand)
+        turn = max([assembly.next, *(channel.front for channel in borrowed)])
+        for channel in borrowed:  # which bring no revisions of ticks before their own begin
             if start < channel.begin:
                 turn = max(turn, channel.begin + assembly.lateness)
-        if not suppliers or (until is not None and turn >= until):
+        if not borrowed or (until is not None and turn >= until):
             self._submit(demand, demand.query, start, until)
             return
         assembly.expects_repeats = True
         if turn > start:
             self._submit(demand, demand.query, start, turn)
-        for channel in suppliers:
+        for channel in borrowed:
             channel.takers[demand] = turn
-            demand.suppliers[channel.id] = channel
+            demand.borrowed[channel.id] = channel
         limits = demand.query.effective_resolution(self.grid)
         for part, names in rests.items():
             where = {name: (low, high) for name, low, high in demand.query.where if name in names}
@@ -244,14 +244,14 @@ class Sharing:
             self._settle(demand)
 
     def _refused(self, channel: Channel, reply: Reply) -> None:
-        owner = channel.owner
-        others = [demand for demand in channel.takers if demand is not owner]
+        mine = channel.demand
+        others = [demand for demand in channel.takers if demand is not mine]
         self._drop(channel)
         # Lack of bandwidth is an answer; that nobody answers may change in a moment, as a broker starts again.
-        if owner.ran or (reply.why is not Why.NO_ROOM and owner.attempts < NEW_ATTEMPTS):
-            self._interrupt(owner, reply.reason)
+        if mine.ran or (reply.why is not Why.NO_ROOM and mine.attempts < NEW_ATTEMPTS):
+            self._interrupt(mine, reply.reason)
         else:
-            self.end(owner, "refused", reply.reason)
+            self.end(mine, "refused", reply.reason)
         for demand in others:  # they may have better luck by themselves
             if demand in self.demands and demand.status != "paused" and demand.due is None:
                 self._again(demand)
@@ -261,7 +261,7 @@ class Sharing:
         if demand.status in ("paused", "refused", "ended") or demand.due is not None:
             return
         before = demand.status, demand.reason
-        serving = [*demand.channels.values(), *demand.suppliers.values()]
+        serving = [*demand.channels.values(), *demand.borrowed.values()]
         halted = [channel for channel in serving if channel.status == "suspended"]
         if halted:
             demand.status, demand.reason = "suspended", halted[0].reason
@@ -285,9 +285,9 @@ class Sharing:
         """End all that serves a demand; who shared its channels asks for himself."""
         demand.due = None
         demand.assembly.reset()
-        for channel in demand.suppliers.values():
+        for channel in demand.borrowed.values():
             channel.takers.pop(demand, None)
-        demand.suppliers = {}
+        demand.borrowed = {}
         orphans: dict[Demand, None] = {}
         for channel in list(demand.channels.values()):
             orphans.update(dict.fromkeys(other for other in channel.takers if other is not demand))
@@ -299,18 +299,18 @@ class Sharing:
 
     def _drop(self, channel: Channel) -> None:
         self.channels.pop(channel.id, None)
-        channel.owner.channels.pop(channel.id, None)
+        channel.demand.channels.pop(channel.id, None)
         for demand in channel.takers:
-            demand.suppliers.pop(channel.id, None)
+            demand.borrowed.pop(channel.id, None)
 
     # -- what overlaps
 
-    def _plan(self, demand: Demand) -> tuple[dict[Part, tuple[str, ...]], list[Channel]]:
+    def _plan(self, demand: Demand) -> tuple[dict[QueryPart, tuple[str, ...]], list[Channel]]:
         """What a demand must ask for itself (by attribute), and the channels that bring the others' share."""
         query, limits = demand.query, demand.query.limits(self.grid)
-        cover: list[Part] | None = None
-        rests: dict[Part, tuple[str, ...]] = {}
-        suppliers: dict[QueryId, Channel] = {}
+        cover: list[QueryPart] | None = None
+        rests: dict[QueryPart, tuple[str, ...]] = {}
+        borrowed: dict[QueryId, Channel] = {}
         for name in query.attributes:
             others = list(self._others(demand, name, query, demand.assembly.until))
             if not others:
@@ -320,12 +320,12 @@ class Sharing:
                 for other in others:
                     left = self._without(rest, limits, other)
                     if left != rest:
-                        serving = [*other.channels.values(), *other.suppliers.values()]
-                        suppliers.update({c.id: c for c in serving if name in c.attributes})
+                        serving = [*other.channels.values(), *other.borrowed.values()]
+                        borrowed.update({c.id: c for c in serving if name in c.attributes})
                     rest = left
             for part in rest:
                 rests[part] = (*rests.get(part, ()), name)
-        return rests, list(suppliers.values())
+        return rests, list(borrowed.values())
 
     def _others(
         self, demand: Demand | None, name: str, query: Query, until: int | None
@@ -343,24 +343,26 @@ class Sharing:
             if [item for item in other.query.where if item[0] == name] in ([], mine):
                 yield other
 
-    def _cover(self, query: Query) -> list[Part]:
+    def _cover(self, query: Query) -> list[QueryPart]:
         limits = query.limits(self.grid)
         return [
-            Part(box, tuple(decompose_box_within(box, limits, self.grid, self.depth, self.cells_max).codes))
+            QueryPart(
+                box, tuple(decompose_box_within(box, limits, self.grid, self.depth, self.cells_max).codes)
+            )
             for box in self.grid.plain_boxes(query.box(self.grid))
             if any(points_in(box, limits, (1,), self.grid))
         ]
 
-    def _points(self, query: Query, part: Part) -> int:
+    def _points(self, query: Query, part: QueryPart) -> int:
         """Points per tick; as a mean over the ticks that the query has."""
         limits = query.limits(self.grid)
         return sum(points_in(part.box, limits, part.cells, self.grid)) // limits[2]
 
-    def _without(self, parts: list[Part], limits: Limits, other: Demand) -> list[Part]:
+    def _without(self, parts: list[QueryPart], limits: Limits, other: Demand) -> list[QueryPart]:
         """What is left of some parts when another demand's points are taken away."""
         theirs = other.query.limits(self.grid)
         for hole in self.grid.plain_boxes(other.query.box(self.grid)):
-            left: list[Part] = []
+            left: list[QueryPart] = []
             for part in parts:
                 inner = _meet(part.box, hole)
                 if inner is None:
@@ -372,8 +374,8 @@ class Sharing:
             parts = left
         return parts
 
-    def _part(self, box: Box, cells: list[int]) -> list[Part]:
-        return [Part(box, tuple(cells))] if cells else []
+    def _part(self, box: Box, cells: list[int]) -> list[QueryPart]:
+        return [QueryPart(box, tuple(cells))] if cells else []
 
     def _some(self, box: Box, limits: Limits, cells: tuple[int, ...]) -> list[int]:
         points = points_in(box, limits, cells, self.grid)

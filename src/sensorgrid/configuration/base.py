@@ -4,11 +4,13 @@
 down. Secrets stand in the environment only: the file names the variable. Relative paths are relative to the file.
 """
 
+import difflib
 import os
 import re
 import tomllib
+from collections.abc import Iterable
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_args
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource
@@ -92,10 +94,10 @@ def read_toml(path: str | Path) -> dict[str, Any]:
         raise SettingsError(f"{path}: found no TOML ({error}), expected a configuration in TOML") from None
 
 
-def faults_of(error: ValidationError, page: str) -> str:
+def faults_of(error: ValidationError, model: type[BaseModel]) -> str:
     """All that is wrong with a file, each with its key, what was found and what was expected."""
     return "; ".join(
-        f"{'.'.join(str(p) for p in e['loc']) or 'file'}: {_found(e, page)}" for e in error.errors()
+        f"{'.'.join(str(p) for p in e['loc']) or 'file'}: {_found(e, model)}" for e in error.errors()
     )
 
 
@@ -104,12 +106,59 @@ def absolute(text: str, folder: Path) -> str:
     return text if "://" in text else os.path.abspath(folder / text)
 
 
-def _found(error: Any, page: str) -> str:
+def _found(error: Any, model: type[BaseModel]) -> str:
     """What was found; not the value of a key that is not known, which may be a secret."""
-    if error["type"] == "extra_forbidden":
-        return f"found a key that is not known, expected one of those in {page}"
-    if error["type"] == "missing":
+    kind, context = error["type"], error.get("ctx", {})
+    if kind == "extra_forbidden":
+        *table, key = error["loc"]
+        return "found a key that is not known, expected " + nearest(str(key), keys_of(model, table))
+    if kind == "missing":
         return "found nothing, expected this key"
+    if kind == "union_tag_invalid":
+        tags = [tag.strip(" '") for tag in context["expected_tags"].split(",")]
+        key = context["discriminator"].strip("'")
+        return f"found {key} = {context['tag']!r}, expected {nearest(context['tag'], tags)}"
+    if kind == "union_tag_not_found":
+        return f"found no {context['discriminator']}, expected this key"
     if error["msg"].startswith("Value error, "):  # ours: says what was found
         return str(error["msg"].removeprefix("Value error, "))
     return f"found {error['input']!r}, {error['msg']}"
+
+
+def nearest(found: str, known: Iterable[str]) -> str:
+    """What may have been meant, and else all that could be.
+
+    >>> nearest("tik", ["shape", "tick"])
+    'tick, perhaps'
+    >>> nearest("x", ["shape", "tick"])
+    'one of shape, tick'
+    """
+    names = sorted(known)
+    close = difflib.get_close_matches(found, names, n=1)
+    return f"{close[0]}, perhaps" if close else f"one of {', '.join(names)}"
+
+
+def keys_of(model: type[BaseModel], table: list[Any]) -> set[str]:
+    """The keys of a table of a file, such as ["sources", 0, "files"], where "files" tells which kind of source."""
+    models = [model]
+    for part in table:
+        inner = [
+            m
+            for one in models
+            if part in one.model_fields
+            for m in _models(one.model_fields[part].annotation)
+        ]
+        kinds = [one for one in models if _kind(one) == part]
+        models = inner or kinds or models
+    return {name for one in models for name in one.model_fields}
+
+
+def _models(annotation: Any) -> list[type[BaseModel]]:
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return [annotation]
+    return [model for part in get_args(annotation) for model in _models(part)]
+
+
+def _kind(model: type[BaseModel]) -> Any:
+    field = model.model_fields.get("kind")
+    return next(iter(get_args(field.annotation)), None) if field is not None else None

@@ -36,7 +36,6 @@ from sensorgrid.overlay.settings import Settings
 
 NOWHERE = ("0.0.0.0", "::", "[::]")
 """what one can listen on, and nobody can dial"""
-PAGE = "docs/runtime.md"
 CELLS_MAX = 128
 """of a query: each is a message per tick; finer cells would save brokers some padding between them"""
 BACKOFF_MAX_S = 5.0
@@ -166,7 +165,7 @@ def network_of(content: dict[str, Any], subject: str, folder: Path) -> Network:
         found = _NetworkFile(**content)
         return build(found.grid.grid(), absolute(found.lake, folder), found.network, subject, folder)
     except ValidationError as error:
-        raise SettingsError(f"{subject}: {faults_of(error, PAGE)}") from None
+        raise SettingsError(f"{subject}: {faults_of(error, _NetworkFile)}") from None
     except SettingsError:
         raise
     except SensorGridError as error:

@@ -43,7 +43,7 @@ def read_times_ms(checkpoint: str) -> tuple[int, int]:
     raise jobs.JobError(f"checkpoint {checkpoint}: found no offset of the synthetic source, expected one")
 
 
-def grid_again(session: SparkSession, settings: PipelineSettings, target: str, span: Span) -> jobs.Outcome:
+def grid_again(session: SparkSession, settings: PipelineSettings, target: str, span: Span) -> jobs.JobOutcome:
     """Grid what the stream has read, as a batch, into the lake `target`."""
     stream_lake = Lake(settings.lake)
     plan = stream_lake.plan()
@@ -55,7 +55,7 @@ def grid_again(session: SparkSession, settings: PipelineSettings, target: str, s
     rows = inlet.measurements(session, batch, streaming=False)
     rows = _without(rows, session, stream_lake)
     flagged = inlet.check(rows, batch, job.grid)
-    outcome = jobs.Outcome()
+    outcome = jobs.JobOutcome()
     jobs.write_backfill(flagged, job, plan, span, outcome)
     return outcome
 

@@ -21,7 +21,7 @@ TRIES, TRY_AGAIN_S = 5, 1.0
 _QUERY = QueryId(1)
 
 
-class Listener:
+class DemoClient:
     """One client: a query, its stream, and a tally of it."""
 
     def __init__(
@@ -30,8 +30,8 @@ class Listener:
         place: int,
         network: Network,
         away: Mask,
-        on_tick: Callable[["Listener", int], None],
-        on_reply: Callable[["Listener", str, str], None],
+        on_tick: Callable[["DemoClient", int], None],
+        on_reply: Callable[["DemoClient", str, str], None],
     ) -> None:
         self.guest = guest
         self.place = place

@@ -8,7 +8,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from sensorgrid.model.errors import SensorGridError
-from sensorgrid.runtime.supervisor import Part, Supervisor
+from sensorgrid.runtime.supervisor import SupervisedPart, Supervisor
 
 CLI = (sys.executable, "-m", "sensorgrid")
 LINES = 6
@@ -22,7 +22,7 @@ class ProcessError(SensorGridError, RuntimeError):
 class Crew:
     """Commands that run under a supervisor, with what each says in a file of its own."""
 
-    def __init__(self, parts: list[Part], logs: Path) -> None:
+    def __init__(self, parts: list[SupervisedPart], logs: Path) -> None:
         self._logs = logs
         self._supervisor = Supervisor(parts, self._say, signals=False)
         self._task: asyncio.Task[None] | None = None

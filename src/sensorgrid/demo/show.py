@@ -11,10 +11,10 @@ import pyarrow.compute as pc
 from sensorgrid.configuration.network import Network, read_network
 from sensorgrid.demo import checks
 from sensorgrid.demo.checks import Fields, Outage, Result
-from sensorgrid.demo.listening import Listener
+from sensorgrid.demo.listening import DemoClient
 from sensorgrid.demo.processes import CLI, Crew, run_once
 from sensorgrid.demo.report import utc
-from sensorgrid.demo.stage import Guest, Stage, audience, axes_of, write_configuration
+from sensorgrid.demo.stage import DemoStage, Guest, audience, axes_of, write_configuration
 from sensorgrid.demo.view import TRAFFIC_MAX, BrokerLine, GuestLine, Scene
 from sensorgrid.links import wire
 from sensorgrid.links.observer import Observer
@@ -22,7 +22,7 @@ from sensorgrid.model.errors import SensorGridError
 from sensorgrid.model.ids import PeerId
 from sensorgrid.pipeline.lake.folder import Lake
 from sensorgrid.pipeline.settings import read_settings
-from sensorgrid.runtime.supervisor import Part
+from sensorgrid.runtime.supervisor import SupervisedPart
 
 PIPELINE = "pipeline"
 BROKERS_S = 90.0
@@ -45,12 +45,12 @@ class DemoError(SensorGridError, RuntimeError):
 class Show:
     """One demo. `scene` is what can be seen of it at any time."""
 
-    def __init__(self, stage: Stage, folder: Path, seconds: float) -> None:
+    def __init__(self, stage: DemoStage, folder: Path, seconds: float) -> None:
         self.stage, self.folder = stage, folder
         self.seconds = seconds
         self.scene = Scene(seconds=seconds)
         self.guests: tuple[Guest, ...] = audience()
-        self.listeners: list[Listener] = []
+        self.listeners: list[DemoClient] = []
         self.outage: Outage | None = None
         self.config = write_configuration(stage, folder)
         self.network: Network = read_network(self.config)
@@ -75,9 +75,11 @@ class Show:
         self.earth = stage.earth()
         logs = folder / "logs"
         logs.mkdir(exist_ok=True)
-        self._spark = Crew([Part(PIPELINE, (*CLI, "pipeline", "run", str(self.config)), grace_s=20.0)], logs)
+        self._spark = Crew(
+            [SupervisedPart(PIPELINE, (*CLI, "pipeline", "run", str(self.config)), grace_s=20.0)], logs
+        )
         commands = {n: (*CLI, "broker", str(self.config), "--id", str(n)) for n in self.network.addresses}
-        self._brokers = Crew([Part(_name(n), command) for n, command in commands.items()], logs)
+        self._brokers = Crew([SupervisedPart(_name(n), command) for n, command in commands.items()], logs)
         self._observers = {n: Observer(a.url, timeout_s=2.0) for n, a in self.network.addresses.items()}
 
     # -- the play
@@ -145,7 +147,7 @@ class Show:
         self.start = int(time.time() // self.stage.tick_s)
         owners = checks.owners_of(self.network.grid, self.network.regions)
         listeners = [
-            Listener(guest, place, self.network, owners != guest.broker, self._ticked, self._replied)
+            DemoClient(guest, place, self.network, owners != guest.broker, self._ticked, self._replied)
             for place, guest in enumerate(self.guests)
         ]
         self.listeners = listeners
@@ -210,7 +212,7 @@ class Show:
         """Whether every client has every tick that counts, and the lake has closed them."""
         return all(checks.missing_points(li.tally, self.begin, self.last) == 0 for li in self.listeners)
 
-    def _ticked(self, listener: Listener, tick: int) -> None:
+    def _ticked(self, listener: DemoClient, tick: int) -> None:
         """A client has a tick."""
         delay_s = time.time() - (tick + 1) * self.stage.tick_s
         line = self.scene.guests[listener.place]
@@ -232,7 +234,7 @@ class Show:
         scene.shown, scene.limits = values.astype(np.float32), (float(np.floor(low)), float(np.ceil(high)))
         scene.title, scene.unit = "the truth, which nobody but the demo knows", "°C"
 
-    def _show_map(self, listener: Listener, tick: int) -> None:
+    def _show_map(self, listener: DemoClient, tick: int) -> None:
         attribute = self.network.grid.attributes.index(self.stage.attributes[0])
         values = listener.tally.received[tick, attribute].values - 273.15
         scene = self.scene
@@ -242,7 +244,7 @@ class Show:
         scene.title = "air temperature at 'world model'"
         scene.tick_text = f"{utc((tick + 1) * self.stage.tick_s):%H:%M:%S} UTC"
 
-    def _replied(self, listener: Listener, status: str, reason: str) -> None:
+    def _replied(self, listener: DemoClient, status: str, reason: str) -> None:
         self.scene.guests[listener.place].state = status
         if status != "admitted":
             self._replies.setdefault((status, reason), []).append(listener.guest.name)

@@ -28,7 +28,7 @@ Floats = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True)
-class Stage:
+class DemoStage:
     """The sizes of a demo; the defaults fit two cores."""
 
     shape: tuple[int, int] = (128, 64)
@@ -212,7 +212,7 @@ def free_ports(count: int) -> list[int]:
         return [int(one.getsockname()[1]) for one in sockets]
 
 
-def write_configuration(stage: Stage, folder: Path) -> Path:
+def write_configuration(stage: DemoStage, folder: Path) -> Path:
     """Put the configuration of a demo into a folder."""
     target = folder / "grid.toml"
     target.write_text(stage.configuration(free_ports(stage.brokers)))

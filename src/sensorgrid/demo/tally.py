@@ -19,7 +19,7 @@ Mask = npt.NDArray[np.bool_]
 
 
 @dataclass(slots=True)
-class Received:
+class ReceivedTick:
     """One tick of one attribute, as far as it has come."""
 
     values: npt.NDArray[np.float32]
@@ -40,7 +40,7 @@ class Tally:
     """points that it asks for"""
     points: int = field(init=False)
     """of one tick, over all attributes"""
-    received: dict[tuple[int, int], Received] = field(default_factory=dict)
+    received: dict[tuple[int, int], ReceivedTick] = field(default_factory=dict)
     """by tick and attribute"""
     filled: dict[int, int] = field(default_factory=dict)
     """points of each tick that have come, over all attributes"""
@@ -88,11 +88,11 @@ class Tally:
             return True
         return False
 
-    def _of(self, tick: int, attribute: int) -> Received:
+    def _of(self, tick: int, attribute: int) -> ReceivedTick:
         known = self.received.get((tick, attribute))
         if known is None:
             shape = self.grid.shape[::-1]
-            known = self.received[tick, attribute] = Received(
+            known = self.received[tick, attribute] = ReceivedTick(
                 np.full(shape, np.nan, np.float32), np.full(shape, -1, np.int16)
             )
         return known

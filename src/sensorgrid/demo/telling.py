@@ -3,7 +3,7 @@
 from sensorgrid import __version__
 from sensorgrid.demo import checks, pictures
 from sensorgrid.demo.checks import Fields, Result
-from sensorgrid.demo.listening import Listener
+from sensorgrid.demo.listening import DemoClient
 from sensorgrid.demo.report import BrokerFacts, GuestFacts, Map, Story, utc
 from sensorgrid.demo.show import Show
 from sensorgrid.demo.stage import axes_of
@@ -88,7 +88,7 @@ def _broker_facts(show: Show, number: PeerId) -> BrokerFacts:
     )
 
 
-def _guest_facts(show: Show, listener: Listener, measured: dict[int, float], hit: bool) -> GuestFacts:
+def _guest_facts(show: Show, listener: DemoClient, measured: dict[int, float], hit: bool) -> GuestFacts:
     query, tally = listener.guest.query, listener.tally
     mine = checks.delays_of([tally], measured, show.first, show.last)
     names = ", ".join(

@@ -70,7 +70,7 @@ _INFEASIBLE = 2
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Load:
+class LeafLoad:
     """What clients want of each leaf, and what brokers can send."""
 
     demand: Floats
@@ -101,7 +101,7 @@ class Load:
         return float(self.budget_points * len(self.demand) - self.demand.sum()) / self.leaf_points
 
 
-def knapsack(load: Load) -> float:
+def knapsack(load: LeafLoad) -> float:
     """Replication that no protocol can avoid, as a fraction of the world; infinite if none can serve the load.
 
     Per giver: the fewest copies whose relief makes up for the excess. The weakest of the bounds, and the
@@ -110,12 +110,12 @@ def knapsack(load: Load) -> float:
     return _replication(load, float(_giver_copies(load).sum()))
 
 
-def flow_bound(load: Load) -> float:
+def flow_bound(load: LeafLoad) -> float:
     """The same, by the linear program in which takers fill up; never below `knapsack`."""
     return _replication(load, _flow_copies(load))
 
 
-def integer_bound(load: Load, seconds: float = SECONDS_MAX) -> float:
+def integer_bound(load: LeafLoad, seconds: float = SECONDS_MAX) -> float:
     """The same with whole copies, as far as it is proven in the time given; never below `flow_bound`."""
     at_least = _flow_copies(load)
     pairs = _Pairs(load)
@@ -136,7 +136,7 @@ def load_bound(
     It is the size of the longest prefix that the bound does not rule out, found by bisection: the prefix one
     query longer is impossible, and so is everything that contains it.
     """
-    demand = Demand(grid, depth)
+    demand = LeafDemand(grid, depth)
     demand.add_until(queries, budget)
     sizes = [0, *accumulate(demand.sizes)]
     bound = _METHODS[method]
@@ -159,18 +159,18 @@ def replication_bound(
     method: Method = "knapsack",
 ) -> float:
     """The least replication, in worlds, with which queries that first reach a load (in worlds) are served."""
-    demand = Demand(grid, depth)
+    demand = LeafDemand(grid, depth)
     demand.add_until(queries, load)
     return _METHODS[method](demand.load(len(demand), budget))
 
 
-class Demand:
+class LeafDemand:
     """How many points of each leaf a growing sequence of queries wants, exactly.
 
     A query is a product of three sets, along x, y and t, and so is a leaf. So a query's points in all leaves
     are the products of three short rows, and the demand of any prefix is a product of matrices.
 
-    >>> demand = Demand(Grid(shape=(64, 32), resolution_bits=2, region_digits=2), depth=2)
+    >>> demand = LeafDemand(Grid(shape=(64, 32), resolution_bits=2, region_digits=2), depth=2)
     >>> demand.add(Query("air_temperature", bbox=(-180, -90, 0, 45), resolution=(1, 1, 1/2)))
     >>> demand.leaves().tolist()
     [1024, 512, 0, 0]
@@ -231,12 +231,12 @@ class Demand:
         nodes_x, nodes_y, nodes_t = self._nodes
         return np.asarray(total[nodes_x, nodes_y * t.shape[1] + nodes_t])
 
-    def load(self, count: int, budget: float = BUDGET) -> Load:
+    def load(self, count: int, budget: float = BUDGET) -> LeafLoad:
         """The first `count` queries, against brokers who can send `budget` times their region."""
         brokers = 1 << self.region_digits
         points = self.grid.points_per_period
         demand = self.leaves(count).astype(np.float64).reshape(brokers, -1)
-        return Load(demand, points >> self.depth, budget * points / brokers)
+        return LeafLoad(demand, points >> self.depth, budget * points / brokers)
 
     def _factors(self) -> tuple[Floats, Floats, Floats]:
         """[query, node] for each axis: points of the query along it in each of the parts that leaves make."""
@@ -279,7 +279,7 @@ def _nodes(axes: tuple[int, ...], digits: tuple[int, ...]) -> tuple[Ints, Ints, 
     return values[X] << digits[RX] | values[RX], values[Y] << digits[RY] | values[RY], values[RT]
 
 
-def _replication(load: Load, copies: float) -> float:
+def _replication(load: LeafLoad, copies: float) -> float:
     """Copies as a fraction of the world; infinite if they do not fit any more."""
     return copies / load.demand.size if copies <= load.copies_max else math.inf
 
@@ -289,7 +289,7 @@ def _whole(copies: float) -> float:
     return float(math.ceil(copies * (1 - 1e-7) - 1e-4)) if copies < math.inf else math.inf
 
 
-def _giver_copies(load: Load) -> Floats:
+def _giver_copies(load: LeafLoad) -> Floats:
     """[broker]: the fewest copies of its leaves with which each broker gets rid of its excess."""
     excess, s = load.excess, load.leaf_points
     largest = load.free.max()
@@ -313,7 +313,7 @@ def _giver_copies(load: Load) -> Floats:
 class _Pairs:
     """Leaves worth a copy × brokers that can take one, as the columns of a program; sizes in leaves."""
 
-    def __init__(self, load: Load) -> None:
+    def __init__(self, load: LeafLoad) -> None:
         s = load.leaf_points
         givers, takers = np.flatnonzero(load.excess), np.flatnonzero(load.free)
         worth = load.demand[givers] > s
@@ -334,7 +334,7 @@ class _Pairs:
         return coo_array((np.ones(self.count), (row, np.arange(self.count))), (rows, self.count)).tocsr()
 
 
-def _flow_copies(load: Load) -> float:
+def _flow_copies(load: LeafLoad) -> float:
     """Copies by the linear program: columns are what each pair moves, and the copies of each giver."""
     at_least = _giver_copies(load)
     pairs = _Pairs(load)
@@ -394,7 +394,7 @@ def _integer_copies(pairs: _Pairs, seconds: float) -> float:
     return _whole(proven) if proven is not None and math.isfinite(proven) else 0.0
 
 
-_METHODS: dict[Method, Callable[[Load], float]] = {
+_METHODS: dict[Method, Callable[[LeafLoad], float]] = {
     "knapsack": knapsack,
     "flow": flow_bound,
     "integer": integer_bound,

@@ -14,7 +14,7 @@ Row = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Case:
+class FaultsCase:
     """Some seeds in a row: one schedule alone is too little work for a task."""
 
     first: int
@@ -39,10 +39,10 @@ class Case:
         return {"first": self.first, "last": self.last, "schedules": found}
 
 
-def cases(first: int, last: int, relayed: bool = False) -> list[Case]:
+def cases(first: int, last: int, relayed: bool = False) -> list[FaultsCase]:
     """Seeds in portions: small enough that all cores have work and progress shows."""
     together = max(1, min(20, (last - first + 1) // (8 * (os.cpu_count() or 1))))
-    return [Case(a, min(a + together - 1, last), relayed) for a in range(first, last + 1, together)]
+    return [FaultsCase(a, min(a + together - 1, last), relayed) for a in range(first, last + 1, together)]
 
 
 def rows_of(found: list[Row]) -> list[Row]:

@@ -41,7 +41,7 @@ FOLD = 3.0
 
 
 @dataclass(frozen=True, slots=True)
-class Case:
+class StormCase:
     """One storm, one policy."""
 
     track: int
@@ -58,12 +58,14 @@ class Case:
         return {k: v for k, v in asdict(self).items() if k != "path"} | _run(tracks[self.track], self)
 
 
-def cases(tracks: int, seeds: range, path: Path) -> list[Case]:
+def cases(tracks: int, seeds: range, path: Path) -> list[StormCase]:
     """The longest tracks, each with both policies."""
     there = sum(track.hours[-1] <= HOURS_MAX for track in storm_tracks(path))
     if tracks > there:
         raise ExperimentError(f"storms: found {tracks}, expected at most the {there} of the table")
-    return [Case(t, policy, seed, str(path)) for seed in seeds for t in range(tracks) for policy in POLICIES]
+    return [
+        StormCase(t, policy, seed, str(path)) for seed in seeds for t in range(tracks) for policy in POLICIES
+    ]
 
 
 def policy_of(name: str) -> Policy:
@@ -82,7 +84,7 @@ def grid_of() -> Grid:
     )
 
 
-def _run(track: Track, case: Case) -> Row:
+def _run(track: Track, case: StormCase) -> Row:
     grid = grid_of()
     world = World(grid, case.seed)
     settings = Settings(

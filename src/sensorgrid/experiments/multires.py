@@ -49,7 +49,7 @@ class ExperimentError(SensorGridError, ValueError):
 
 
 @dataclass(frozen=True, slots=True)
-class Case:
+class MultiresCase:
     """One run, or with policy "bound" what no run can beat."""
 
     hotspot: str
@@ -77,7 +77,7 @@ def policy_of(name: str) -> Policy:
 
 
 @dataclass(frozen=True, slots=True)
-class Sweep:
+class MultiresSweep:
     """Which runs an experiment has."""
 
     hotspots: tuple[str, ...] = ("large", "small", "single")
@@ -98,10 +98,10 @@ class Sweep:
                         f"{name}: found {value!r}, expected some of {', '.join(map(str, known))}"
                     )
 
-    def cases(self, seeds: Iterable[int]) -> list[Case]:
+    def cases(self, seeds: Iterable[int]) -> list[MultiresCase]:
         """All runs, the longest first, and the bounds that they are compared with."""
         return [
-            Case(hotspot, dims, depth, policy, seed)
+            MultiresCase(hotspot, dims, depth, policy, seed)
             for seed in seeds
             for depth in sorted(self.depths, reverse=True)
             for hotspot in sorted(self.hotspots, key=lambda name: name == "large")
@@ -110,8 +110,8 @@ class Sweep:
         ]
 
 
-FULL = Sweep()
-QUICK = Sweep(hotspots=("large",), dims=(2, 4), depths=(8, 10))
+FULL = MultiresSweep()
+QUICK = MultiresSweep(hotspots=("large",), dims=(2, 4), depths=(8, 10))
 
 
 def joined(rows: Iterable[Row]) -> list[Row]:
@@ -129,11 +129,11 @@ def joined(rows: Iterable[Row]) -> list[Row]:
     )
 
 
-def _questions(case: Case, grid: Grid) -> Iterator[Query]:
+def _questions(case: MultiresCase, grid: Grid) -> Iterator[Query]:
     return queries(HOT_SPOTS[case.hotspot], grid, Random(f"{case.hotspot} {case.seed}"))
 
 
-def _bounds(case: Case) -> Row:
+def _bounds(case: MultiresCase) -> Row:
     grid = paper_grid(case.dims)
     method: Method = "flow" if case.depth <= FLOW_DEPTH_MAX else "knapsack"
     row: Row = {"load_bound": load_bound(_questions(case, grid), grid, case.depth, FOLD, method)}
@@ -156,7 +156,7 @@ def settings_of(grid: Grid, depth: int) -> Settings:
     return Settings(budget=FOLD * grid.points_per_period // BROKERS, depth=depth, alive_s=None, idle_s=1e9)
 
 
-def _run(case: Case) -> Row:
+def _run(case: MultiresCase) -> Row:
     grid = paper_grid(case.dims)
     world = build(grid, case.depth, case.policy, case.seed)
     settings, rng = settings_of(grid, case.depth), Random(f"entries {case.seed}")

@@ -17,7 +17,7 @@ from itertools import combinations, pairwise
 import numpy as np
 import numpy.typing as npt
 
-from sensorgrid.experiments.relay_stage import Stage
+from sensorgrid.experiments.relay_stage import RelayStage
 from sensorgrid.model.ids import BROKERS_MAX, PeerId
 from sensorgrid.overlay.messages import Path
 from sensorgrid.simulator.checkers import brokers_of, sessions_of
@@ -46,7 +46,7 @@ class Delay:
 class Measures:
     """Of one run, sample by sample."""
 
-    def __init__(self, world: World, stage: Stage) -> None:
+    def __init__(self, world: World, stage: RelayStage) -> None:
         self.world = world
         self.stage = stage
         self.capacity_bps = CAPACITY_BPS

@@ -47,7 +47,7 @@ class Setting:
     """folder with measured round trips, for delays of a real network's links; "": by their length"""
 
 
-class Stage:
+class RelayStage:
     """One setting, built."""
 
     def __init__(self, setting: Setting, owners: int = OWNERS) -> None:
@@ -165,4 +165,4 @@ def underlay_of(setting: Setting) -> Underlay:
     return real(known[name], read_latency(Path(setting.latency)) if setting.latency else None)
 
 
-__all__ = ["OWNERS", "Setting", "Stage", "Visit", "split_topology", "underlay_of"]
+__all__ = ["OWNERS", "RelayStage", "Setting", "Visit", "split_topology", "underlay_of"]

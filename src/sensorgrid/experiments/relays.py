@@ -18,7 +18,7 @@ import numpy as np
 
 from sensorgrid.experiments.multires import ExperimentError
 from sensorgrid.experiments.relay_measures import CAPACITIES_BPS, Measures
-from sensorgrid.experiments.relay_stage import ANY, BY_DELAY, BY_LINKS, Setting, Stage, split_topology
+from sensorgrid.experiments.relay_stage import ANY, BY_DELAY, BY_LINKS, RelayStage, Setting, split_topology
 from sensorgrid.model.ids import BROKERS_MAX, PeerId, QueryId
 from sensorgrid.overlay.policies.interface import Never
 from sensorgrid.overlay.policies.relays import NAMES, SAME_S, TREE, Relays
@@ -51,7 +51,7 @@ BOUND_TIMES = 4
 
 
 @dataclass(frozen=True, slots=True)
-class Case:
+class RelaysCase:
     """One run, with strategy "bound" what no run can beat, or with `ramp` a load that grows."""
 
     setting: dict[str, Any]
@@ -84,12 +84,12 @@ class Case:
         spent = {"processor_s": time.process_time() - begin, "memory_gib": _memory_gib()}
         return row | spent
 
-    def _run(self, stage: Stage) -> "Run":
+    def _run(self, stage: RelayStage) -> "Run":
         return Run(stage, self.strategy, self.k, self.delta, self.added_s, self.same_s, self.hops, self.cells)
 
     def _ramp(self, setting: Setting) -> Iterator[Row]:
         """Section 5, figure 5: one gateway, queries added over five minutes, bandwidth for half of them unmerged."""
-        stage = Stage(setting, owners=1)
+        stage = RelayStage(setting, owners=1)
         visits = ramp(stage.grid, stage.clients, RAMP_S, RAMP_END_S + 1, setting.seed, len(stage.clients))
         run = self._run(stage)
         run.measures.capacity_bps = 0.5 * sum(stage.bps(v.points) for v in visits)
@@ -127,11 +127,11 @@ def _memory_gib() -> float:
 
 
 @lru_cache(maxsize=2)
-def _stage(setting: Setting) -> Stage:
-    return Stage(setting)
+def _stage(setting: Setting) -> RelayStage:
+    return RelayStage(setting)
 
 
-def bound_times(stage: Stage) -> list[float]:
+def bound_times(stage: RelayStage) -> list[float]:
     """Spread over the time after the load has built up."""
     first = 0.25 * stage.until_s
     times = np.linspace(first, stage.until_s, BOUND_TIMES + 1)[1:]
@@ -143,7 +143,7 @@ class Run:
 
     def __init__(
         self,
-        stage: Stage,
+        stage: RelayStage,
         strategy: str,
         k: int,
         delta: int,
@@ -244,7 +244,7 @@ class Run:
 
 
 @dataclass(frozen=True, slots=True)
-class Sweep:
+class RelaysSweep:
     """Which runs an experiment has."""
 
     topologies: tuple[str, ...] = ("internet",)
@@ -284,7 +284,7 @@ class Sweep:
                 if not least <= number <= most:
                     raise ExperimentError(f"{option}: found {number}, expected {least} to {most}")
 
-    def cases(self, seeds: Iterable[int]) -> list[Case]:
+    def cases(self, seeds: Iterable[int]) -> list[RelaysCase]:
         """All runs, and the bounds that they are compared with; OFF is always among them."""
         found = []
         for seed in seeds:
@@ -304,7 +304,7 @@ class Sweep:
                             self.latency,
                         )
                     )
-                    found.append(Case(setting, BOUND))
+                    found.append(RelaysCase(setting, BOUND))
                     found += [
                         self._case(setting, strategy, k, delta)
                         for strategy in ("OFF", *(s for s in self.strategies if s != "OFF"))
@@ -318,12 +318,12 @@ class Sweep:
                         ]
         return found
 
-    def _case(self, setting: Row, strategy: str, k: int, delta: int, ramp: bool = False) -> Case:
-        return Case(setting, strategy, k, delta, ramp, self.added_s, self.same_s, self.hops, self.cells)
+    def _case(self, setting: Row, strategy: str, k: int, delta: int, ramp: bool = False) -> RelaysCase:
+        return RelaysCase(setting, strategy, k, delta, ramp, self.added_s, self.same_s, self.hops, self.cells)
 
 
-FULL = Sweep()
-QUICK = Sweep(brokers=32, clients=240, minutes=4.0)
+FULL = RelaysSweep()
+QUICK = RelaysSweep(brokers=32, clients=240, minutes=4.0)
 
 
 def joined(rows: Iterable[Row]) -> tuple[list[Row], list[Row]]:
@@ -372,4 +372,14 @@ def topologies_in(file: Path) -> list[str]:
     return [f"{file}:{name}" for name in sorted(read_topologies(file))]
 
 
-__all__ = ["CAPACITIES_BPS", "FULL", "QUICK", "STRATEGIES", "Case", "Run", "Sweep", "joined", "topologies_in"]
+__all__ = [
+    "CAPACITIES_BPS",
+    "FULL",
+    "QUICK",
+    "STRATEGIES",
+    "RelaysCase",
+    "RelaysSweep",
+    "Run",
+    "joined",
+    "topologies_in",
+]

@@ -181,6 +181,17 @@ def decompose_box_within(
     return found
 
 
+def whole_cells(cells: Sequence[Cell], grid: Grid) -> Fragments:
+    """Disjoint cells, all points of each: what a broker has.
+
+    >>> whole_cells([Cell.parse("00"), Cell.parse("1")], Grid(shape=(64, 32))).padding
+    0.0
+    """
+    kx, ky, kt = grid.resolution_bits
+    everything = decompose_box(Box(0, grid.shape[0], 0, grid.shape[1]), (1 << kx, 1 << ky, 1 << kt), grid, 0)
+    return restrict(everything, sorted(cells))
+
+
 def prepare(grid: Grid) -> None:
     """Compile what the functions here need, or load it: some seconds, once, before anybody waits for an answer."""
     box = Box(0, 1, 0, 1)

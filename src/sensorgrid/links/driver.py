@@ -12,7 +12,7 @@ again from the tick that it needs, nobody else notices, and memory stays bounded
 import asyncio
 import ssl
 from collections.abc import Callable
-from typing import Protocol, TypeAlias
+from typing import TypeAlias
 
 from sensorgrid.links import wire
 from sensorgrid.links.fan import SLOTS, Fan, fits
@@ -23,6 +23,7 @@ from sensorgrid.model.errors import SensorGridError
 from sensorgrid.model.ids import Instant, PeerId, is_broker
 from sensorgrid.overlay.codec import CodecError, as_of, body_of, decode_all, head_of
 from sensorgrid.overlay.events import (
+    Actor,
     Batch,
     Connect,
     Disconnect,
@@ -36,7 +37,7 @@ from sensorgrid.overlay.events import (
     Spread,
     Woke,
 )
-from sensorgrid.overlay.forwarding import Plan, Share
+from sensorgrid.overlay.forwarding import ReceiverGroup, SendPlan
 from sensorgrid.overlay.messages import VERSION, Feed, Message
 
 WAITING_BYTES_MAX = 16 << 20
@@ -51,16 +52,6 @@ FRAMED = 2
 """the first version of the wire that knows all that the frames of a fan say"""
 
 Tap: TypeAlias = Callable[[Instant, Event, list[Effect]], None]
-
-
-class Actor(Protocol):
-    """A broker or a client without I/O."""
-
-    def handle(self, event: Event, now: Instant) -> list[Effect]:
-        """One event."""
-
-    def next_wakeup(self) -> Instant | None:
-        """When it wants to be woken."""
 
 
 class Peer:
@@ -352,8 +343,8 @@ class Driver:
         self._flush()
         plan, tick, slab = effect.plan, effect.tick, effect.slab
         if not fits(slab):
-            for share in plan.shares:
-                self._share(share, share.peers, tick, slab)
+            for group in plan.groups:
+                self._send_group(group, group.peers, tick, slab)
             return
         fan: Fan | None = plan.memo
         if fan is None or fan.epoch != SLOTS.epoch:
@@ -365,17 +356,17 @@ class Driver:
             frame = cut.frame(tick, slab.values)
             for peer in peers:
                 self._send_frame(peer, frame)
-        for share, peers in fan.odd:
-            self._share(share, peers, tick, slab)
+        for group, peers in fan.odd:
+            self._send_group(group, peers, tick, slab)
         self.clients_bytes += fan.clients_bytes
         for peer, (values_bytes, all_bytes) in fan.brokers.items():
             self._count(peer, values_bytes, all_bytes)
 
-    def _places(self, plan: Plan) -> dict[PeerId, int | None]:
+    def _places(self, plan: SendPlan) -> dict[PeerId, int | None]:
         """Receivers to which frames may be sent; those with a slot, even past their links."""
         places: dict[PeerId, int | None] = {}
-        for share in plan.shares:
-            for peer in share.peers:
+        for group in plan.groups:
+            for peer in group.peers:
                 connection = self.peers.get(peer)
                 if connection is not None and not connection.packs and connection.version >= FRAMED:
                     link = connection.link
@@ -383,9 +374,9 @@ class Driver:
                         places[peer] = link.place
         return places
 
-    def _share(self, share: Share, peers: tuple[PeerId, ...], tick: int, slab: Slab) -> None:
+    def _send_group(self, group: ReceiverGroup, peers: tuple[PeerId, ...], tick: int, slab: Slab) -> None:
         """The same message to several."""
-        feed = share.feed(tick, slab)
+        feed = group.feed(tick, slab)
         bodies: dict[int, bytes] = {}
         for peer in peers:
             self._send(peer, feed, bodies)
@@ -446,7 +437,7 @@ class Driver:
                     code = error.code
                     if error.roster is not None:
                         self.feed(Learned(wire.roster_from(error.roster)))
-                if pause_s is None or code not in ("", wire.Code.CROSSED, wire.Code.UNKNOWN):
+                if pause_s is None or code not in ("", wire.NoConnection.CROSSED, wire.NoConnection.UNKNOWN):
                     raise
                 await asyncio.sleep(pause_s)
                 continue

@@ -1,8 +1,8 @@
 """One block to many links, in a loop of machine code.
 
 At 16 KB, what Python does per link costs as much as what the kernel does. A `Fan` carries out a plan (see
-`sensorgrid.overlay.forwarding`): it cuts the block for each share, puts the frame's header before it, and hands the
-frame to the sockets of all receivers of the share, in one compiled loop over all of them.
+`sensorgrid.overlay.forwarding`): it cuts the block for each group, puts the frame's header before it, and hands the
+frame to the sockets of all receivers of the group, in one compiled loop over all of them.
 
 The loop writes only to sockets of links for which nothing waits and which have no TLS, as `SLOTS` says. Where it may
 not write, or the kernel takes less than all, it stops, and the rest goes through the link: order is kept, and
@@ -22,7 +22,7 @@ from sensorgrid.index.jit import jit
 from sensorgrid.model.block import Progression, Slab, Values
 from sensorgrid.model.ids import PeerId, is_broker
 from sensorgrid.overlay.codec import mould_of
-from sensorgrid.overlay.forwarding import Plan, Share
+from sensorgrid.overlay.forwarding import ReceiverGroup, SendPlan
 
 Bytes = npt.NDArray[np.uint8]
 Ints = npt.NDArray[np.int64]
@@ -69,15 +69,15 @@ SLOTS = Slots()
 
 
 class Cut:
-    """How the frame of a share is made of a block."""
+    """How the frame of a group is made of a block."""
 
     __slots__ = ("after", "before", "columns", "head_bytes", "rows", "size", "tick_at")
 
-    def __init__(self, share: Share, plan: Plan) -> None:
-        self.rows = _within(share.y, plan.y)
-        self.columns = _within(share.x, plan.x)
-        mould, at = mould_of(share.generation, share.cell, share.y, share.x, share.epoch)
-        values_bytes = 4 * len(range(*share.y)) * len(range(*share.x))
+    def __init__(self, group: ReceiverGroup, plan: SendPlan) -> None:
+        self.rows = _within(group.y, plan.y)
+        self.columns = _within(group.x, plan.x)
+        mould, at = mould_of(group.generation, group.cell, group.y, group.x, group.epoch)
+        values_bytes = 4 * len(range(*group.y)) * len(range(*group.x))
         header = frame_header(len(mould) + values_bytes)
         self.before = header + mould[:at]
         """what stands before the tick"""
@@ -96,46 +96,46 @@ class Cut:
 class Fan:
     """A plan with the links of its receivers."""
 
-    def __init__(self, plan: Plan, places: Mapping[PeerId, int | None]) -> None:
+    def __init__(self, plan: SendPlan, places: Mapping[PeerId, int | None]) -> None:
         """`places` are slots of receivers; None: frames go through its link; left out: not even frames do."""
         self.epoch = SLOTS.epoch
         self.peers: list[PeerId] = []
-        """receivers with a slot, share by share"""
+        """receivers with a slot, group by group"""
         self.others: list[tuple[Cut, tuple[PeerId, ...]]] = []
         """those without, who get the same frame through their links"""
-        self.odd: list[tuple[Share, tuple[PeerId, ...]]] = []
+        self.odd: list[tuple[ReceiverGroup, tuple[PeerId, ...]]] = []
         """those who were left out"""
         cuts: list[Cut] = []
         slots: list[int] = []
         starts = [0]
-        for share in plan.shares:
-            cut = Cut(share, plan)
-            here = [(peer, place) for peer in share.peers if (place := places.get(peer)) is not None]
+        for group in plan.groups:
+            cut = Cut(group, plan)
+            here = [(peer, place) for peer in group.peers if (place := places.get(peer)) is not None]
             if here:
                 cuts.append(cut)
                 self.peers += [peer for peer, _ in here]
                 slots += [place for _, place in here]
                 starts.append(len(slots))
-            if len(here) < len(share.peers):
-                others = tuple(peer for peer in share.peers if peer in places and places[peer] is None)
-                odd = tuple(peer for peer in share.peers if peer not in places)
+            if len(here) < len(group.peers):
+                others = tuple(peer for peer in group.peers if peer in places and places[peer] is None)
+                odd = tuple(peer for peer in group.peers if peer not in places)
                 if others:
                     self.others.append((cut, others))
                 if odd:
-                    self.odd.append((share, odd))
+                    self.odd.append((group, odd))
         self.brokers: dict[PeerId, tuple[int, int]] = {}
         """brokers among those who get frames: bytes of their values, and of all, in one block"""
         self.clients_bytes = 0
         """of values for all the others"""
-        for share in plan.shares:
-            values_bytes = 4 * len(range(*share.y)) * len(range(*share.x))
-            for peer in share.peers:
+        for group in plan.groups:
+            values_bytes = 4 * len(range(*group.y)) * len(range(*group.x))
+            for peer in group.peers:
                 if peer not in places:
                     continue
                 if is_broker(peer):
                     values, everything = self.brokers.get(peer, (0, 0))
                     size = values_bytes + len(
-                        mould_of(share.generation, share.cell, share.y, share.x, share.epoch)[0]
+                        mould_of(group.generation, group.cell, group.y, group.x, group.epoch)[0]
                     )
                     self.brokers[peer] = (values + values_bytes, everything + size)
                 else:
@@ -207,13 +207,13 @@ class Sending:
         )
         if length == 0:
             return None
-        share, receiver, sent = int(state[0]), int(state[1]), int(state[3])
+        group, receiver, sent = int(state[0]), int(state[1]), int(state[3])
         state[1] = receiver + 1
         peer = fan.peers[receiver]
-        if fan._starts[share + 1] - fan._starts[share] == 1:
+        if fan._starts[group + 1] - fan._starts[group] == 1:
             return peer, fan._frame[sent:length].tobytes()
-        if self._shared is None or self._shared[0] != share:
-            self._shared = (share, fan._frame[:length].tobytes())
+        if self._shared is None or self._shared[0] != group:
+            self._shared = (group, fan._frame[:length].tobytes())
         return peer, memoryview(self._shared[1])[sent:] if sent else self._shared[1]
 
 
@@ -271,21 +271,21 @@ def _spread(
     pieces: Ints,
     state: Ints,
 ) -> int:
-    """Send from share state[0], receiver state[1] on.
+    """Send from group state[0], receiver state[1] on.
 
     0 when all is sent. Else the length of the frame of which receiver state[1] took only state[3] bytes.
     """
     target = frame.ctypes.data
-    share, receiver = state[0], state[1]
-    while share < cuts.shape[0]:
-        row, rows, row_step, column, columns, column_step, head, at = cuts[share]
+    group, receiver = state[0], state[1]
+    while group < cuts.shape[0]:
+        row, rows, row_step, column, columns, column_step, head, at = cuts[group]
         width = 4 * columns
         length: int = head + rows * width
         block = values + row * stride + 4 * column
         step = row_step * stride
-        if state[2] != share:
-            state[2] = share
-            frame[:head] = heads[share, :head]
+        if state[2] != group:
+            state[2] = group
+            frame[:head] = heads[group, :head]
             for digit in range(8):
                 frame[at + digit] = (tick >> (56 - 8 * digit)) & 255
             state[4] = 0  # the rest is not in the frame
@@ -296,7 +296,7 @@ def _spread(
                 pieces[7], pieces[8] = target, head  # address and length of one
                 pieces[9], pieces[10] = block, rows * width  # and the other
                 state[5] = 1
-        while receiver < starts[share + 1]:
+        while receiver < starts[group + 1]:
             descriptor = ready[slots[receiver]]
             sent = 0
             if state[4] == 0 and (state[5] == 0 or descriptor < 0):
@@ -311,8 +311,8 @@ def _spread(
                 if state[4] == 0:
                     _gather(target + head, block, rows, step, columns, column_step)
                     state[4] = 1
-                state[0], state[1], state[3] = share, receiver, max(sent, 0)
+                state[0], state[1], state[3] = group, receiver, max(sent, 0)
                 return length
             receiver += 1
-        share += 1
+        group += 1
     return 0

@@ -133,6 +133,8 @@ async def dial(
             )
     except TimeoutError:
         raise LinkError(f"link to {url}: found no answer, expected one within {timeout_s:g} s") from None
+    except ConnectionRefusedError as error:
+        raise LinkError(f"link to {url}: found nobody who listens there, expected a broker") from error
     except (OSError, ValueError, picows.WSError) as error:
         raise LinkError(f"link to {url}: {_first_line(error)}") from error
     if not end.remote:  # the upgrade was never answered

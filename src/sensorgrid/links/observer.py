@@ -6,6 +6,7 @@ True
 """
 
 import asyncio
+import contextlib
 import ssl
 
 from sensorgrid.links import wire
@@ -20,6 +21,8 @@ class Observer:
         self.url = url
         self._tls = tls
         self._timeout_s = timeout_s
+        self.welcome: wire.Welcome | None = None
+        """what the broker said when it was last dialled"""
         self._peer: Peer | None = None
         self._answer: asyncio.Future[bytes] | None = None
 
@@ -41,16 +44,25 @@ class Observer:
         RefusedError, WireError
             If it does not want us, or speaks another language.
         """
+        return wire.decode_status(await self._asked(b"status"))
+
+    async def receivers(self) -> wire.Receivers:
+        """Who the broker feeds; raises what `ask` raises."""
+        return wire.decode_receivers(await self._asked(wire.ASK_RECEIVERS))
+
+    async def _asked(self, question: bytes) -> bytes:
         async with asyncio.timeout(self._timeout_s):
             if self._peer is None or self._peer.gone is not None:
                 hello = wire.Hello(wire.VERSIONS, wire.OBSERVER)
-                _, self._peer = await greet(self.url, hello, tls=self._tls, timeout_s=self._timeout_s)
+                self.welcome, self._peer = await greet(
+                    self.url, hello, tls=self._tls, timeout_s=self._timeout_s
+                )
                 self._peer.serve(self._heard, self._lost)
             if self._peer.gone is not None or self._peer.link is None:
-                raise LinkError(f"{self.url}: found it gone, expected a status")
+                raise LinkError(f"{self.url}: found it gone, expected an answer")
             self._answer = asyncio.get_running_loop().create_future()
-            self._peer.link.send(b"status")
-            return wire.decode_status(await self._answer)
+            self._peer.link.send(question)
+            return await self._answer
 
     def close(self) -> None:
         """Hang up."""
@@ -58,10 +70,19 @@ class Observer:
         if peer is not None:
             peer.close()
 
+    async def closed(self) -> None:
+        """Hang up, and wait until the connection is gone: for whoever ends the loop next."""
+        peer = self._peer
+        self.close()
+        if peer is not None and peer.link is not None:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(self._timeout_s):
+                    await peer.ended.wait()
+
     def _heard(self, message: bytes) -> None:
         if self._answer is not None and not self._answer.done():
             self._answer.set_result(message)
 
     def _lost(self, reason: str) -> None:
         if self._answer is not None and not self._answer.done():
-            self._answer.set_exception(LinkError(f"{self.url}: found it gone ({reason}), expected a status"))
+            self._answer.set_exception(LinkError(f"{self.url}: found it gone ({reason}), expected an answer"))

@@ -5,7 +5,8 @@ version that both speak, or with `Sorry` and the reason. Both say which roster t
 each other part. These are maps, so that a newer peer may say more than an older one understands.
 
 After that a broker and its receivers speak `sensorgrid.overlay.codec`. A publisher sends `Publish` and hears `Ack` for
-each, and `Newer` when the roster changes. An observer hears `Status`, a map too, whenever it says anything.
+each, and `Newer` when the roster changes. An observer hears `Status`, a map too, whenever it says anything,
+and `Receivers` if it asks for them.
 """
 
 import dataclasses
@@ -36,7 +37,7 @@ class WireError(SensorGridError, ValueError):
     """The other side does not speak our language."""
 
 
-class Code(StrEnum):
+class NoConnection(StrEnum):
     """Why there is no connection, for programs."""
 
     VERSION = "version"
@@ -64,7 +65,7 @@ class Refusal(StrEnum):
 class RefusedError(SensorGridError, ConnectionError):
     """The other side does not want us; says why, and `code` says it for programs."""
 
-    def __init__(self, reason: str, code: str = Code.REFUSED, roster: "Newer | None" = None) -> None:
+    def __init__(self, reason: str, code: str = NoConnection.REFUSED, roster: "Newer | None" = None) -> None:
         super().__init__(reason)
         self.code = code
         self.roster = roster
@@ -117,8 +118,8 @@ class Sorry(msgspec.Struct, frozen=True, tag="Sorry"):
 
     reason: str
     """for people"""
-    code: str = Code.REFUSED.value
-    """for programs, see `Code`"""
+    code: str = NoConnection.REFUSED.value
+    """for programs, see `NoConnection`"""
     versions: tuple[int, ...] = VERSIONS
     roster: "Newer | None" = None
     """from version 2 on, for a broker that holds an older one: it may be none any more"""
@@ -160,7 +161,7 @@ class Ack(msgspec.Struct, frozen=True, tag="Ack", array_like=True):
     """for programs, see `Refusal`"""
 
 
-class Stream(msgspec.Struct, frozen=True):
+class SupplyStatus(msgspec.Struct, frozen=True):
     """What a broker has of a cell and gives to others."""
 
     attribute: int
@@ -193,10 +194,39 @@ class Status(msgspec.Struct, frozen=True, tag="Status"):
     """of all messages to each broker, values and words, without the frames around them"""
     clients_bytes: int
     """of values sent to clients"""
-    streams: tuple[Stream, ...]
+    streams: tuple[SupplyStatus, ...]
     """what it has and gives"""
     messages: dict[str, int]
     """sent, by kind"""
+
+
+ASK_RECEIVERS = b"receivers"
+"""what an observer says to hear `Receivers`"""
+
+
+class Receiver(msgspec.Struct, frozen=True, array_like=True):
+    """What a client has from a broker for one box."""
+
+    client: int
+    attribute: int
+    box: tuple[int, int, int, int]
+    """columns [x0, x1), rows [y0, y1)"""
+    limits: tuple[int, int, int]
+    """ranks below these, along x, y, t"""
+    cells: int
+    """of the box that come from this broker"""
+    points: int
+    """values per period in them"""
+
+
+class Receivers(msgspec.Struct, frozen=True, tag="Receivers"):
+    """Who is fed by a broker, and with what."""
+
+    id: int
+    """of the broker"""
+    receivers: tuple[Receiver, ...]
+    left_off: int
+    """how many more there are"""
 
 
 _encoder = msgspec.msgpack.Encoder()
@@ -204,6 +234,7 @@ _greeting: msgspec.msgpack.Decoder[Hello | Welcome | Sorry] = msgspec.msgpack.De
 _publish = msgspec.msgpack.Decoder(Publish)
 _told: msgspec.msgpack.Decoder[Ack | Newer] = msgspec.msgpack.Decoder(Ack | Newer)
 _status = msgspec.msgpack.Decoder(Status)
+_receivers = msgspec.msgpack.Decoder(Receivers)
 
 
 def encode_greeting(greeting: Hello | Welcome | Sorry) -> bytes:
@@ -263,6 +294,21 @@ def decode_told(message: bytes) -> Ack | Newer:
 def encode_status(status: Status) -> bytes:
     """The answer to an observer."""
     return _encoder.encode(status)
+
+
+def encode_receivers(receivers: Receivers) -> bytes:
+    """An answer to an observer that asked for them."""
+    return _encoder.encode(receivers)
+
+
+def decode_receivers(message: bytes) -> Receivers:
+    """Who a broker feeds; one of an older version answers with its status."""
+    try:
+        return _receivers.decode(message)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise WireError(
+            f"message of a broker: found no receivers ({error}), expected them; it may run an older version"
+        ) from None
 
 
 def decode_status(message: bytes) -> Status:

@@ -140,7 +140,10 @@ class Grid:
             raise GridError(f"extent: found {extent}, expected four finite numbers west, south, east, north")
         west, south, east, north = extent
         if west >= east or south >= north:
-            raise GridError(f"extent: found {extent}, expected west < east and south < north")
+            meant = (min(west, east), min(south, north), max(west, east), max(south, north))
+            raise GridError(
+                f"extent: found {extent}, expected west < east and south < north: perhaps {meant}"
+            )
         if self.coordinates not in ("lonlat", "planar"):
             raise GridError(f"coordinates: found {self.coordinates!r}, expected 'lonlat' or 'planar'")
         if self.coordinates == "lonlat":

@@ -12,10 +12,10 @@ from sensorgrid.index.decompose import points_in
 from sensorgrid.model.box import Box
 from sensorgrid.model.errors import GridError
 from sensorgrid.model.ids import PeerId, is_broker
-from sensorgrid.overlay.boards import Waiting
+from sensorgrid.overlay.boards import WaitingRequest
 from sensorgrid.overlay.faces import HearsayFace, OutletsFace
 from sensorgrid.overlay.geography import points_of
-from sensorgrid.overlay.kernel import Kernel
+from sensorgrid.overlay.kernel import BrokerKernel
 from sensorgrid.overlay.messages import Want
 from sensorgrid.overlay.outlets import Entry, Reservation, Supply
 
@@ -41,7 +41,7 @@ def too_old(supply: Supply, start: int) -> bool:
 class Admission:
     """The questions, asked of one broker."""
 
-    def __init__(self, kernel: Kernel, outlets: OutletsFace, hearsay: HearsayFace) -> None:
+    def __init__(self, kernel: BrokerKernel, outlets: OutletsFace, hearsay: HearsayFace) -> None:
         self.kernel = kernel
         self.outlets = outlets
         self.hearsay = hearsay
@@ -93,14 +93,14 @@ class Admission:
         ]
         return max(matching, key=lambda r: r.left, default=None)
 
-    def room_for(self, request: Waiting, reservation: Reservation | None) -> Room | None:
+    def room_for(self, request: WaitingRequest, reservation: Reservation | None) -> Room | None:
         """How the request fits, if it does; a broker's may take the slots of receivers that move to it (rule 10)."""
         outlets = self.outlets
         free = outlets.free + (0 if reservation is None else min(reservation.left, request.size))
         missing = request.size - free
         if missing <= 0:
             return Room()
-        if reservation is not None and reservation.source == self.kernel.me:
+        if reservation is not None and reservation.provider == self.kernel.me:
             # A relay hands its receivers back, and its own stream of the cell is no longer needed.
             victims = outlets.streams_to(reservation.peer, reservation.attribute, reservation.cell)
             return Room(tuple(victims)) if sum(entry.size for entry in victims) >= missing else None
@@ -108,7 +108,7 @@ class Admission:
             return Room(tuple(victims), (request.peer,))
         return None
 
-    def _victims(self, request: Waiting, missing: int) -> list[Entry]:
+    def _victims(self, request: WaitingRequest, missing: int) -> list[Entry]:
         """Receivers of the cell who can take it from the asking broker instead: those already on their way
         there, then the relay that sent it here, then the largest clients.
 
@@ -129,7 +129,7 @@ class Admission:
             freed += entry.size
         return chosen if freed >= missing else []
 
-    def elsewhere(self, request: Waiting) -> tuple[PeerId, ...]:
+    def elsewhere(self, request: WaitingRequest) -> tuple[PeerId, ...]:
         """Brokers that carry the cell: those it is passed on to, most room first, then those it comes from.
 
         Without the second kind a full relay in front of an owner with room would shut its receivers out.

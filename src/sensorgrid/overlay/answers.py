@@ -1,7 +1,7 @@
 """Grants and refusals that go out together: many cells in a message."""
 
 from sensorgrid.model.ids import PeerId
-from sensorgrid.overlay.kernel import Kernel
+from sensorgrid.overlay.kernel import BrokerKernel
 from sensorgrid.overlay.messages import Grant, Path, Reason, Refuse
 from sensorgrid.overlay.outlets import Entry
 
@@ -9,7 +9,7 @@ from sensorgrid.overlay.outlets import Entry
 class Answers:
     """What streams have decided and not yet said."""
 
-    def __init__(self, kernel: Kernel) -> None:
+    def __init__(self, kernel: BrokerKernel) -> None:
         self.kernel = kernel
         self._grants: dict[tuple[PeerId, int, int], tuple[Path | None, int]] = {}
         self._refusals: dict[tuple[PeerId, int, Reason, tuple[PeerId, ...]], list[int]] = {}

@@ -11,15 +11,15 @@ from sensorgrid.overlay.boards import (
     HeldRoster,
     Lookup,
     Provided,
-    Regions,
+    RegionsBoard,
     Requests,
 )
-from sensorgrid.overlay.kernel import Inbox, Kernel, Notebook
+from sensorgrid.overlay.kernel import BrokerKernel, Inbox, Notebook
 from sensorgrid.overlay.mechanism import Mechanism
 from sensorgrid.overlay.mechanisms.liveness import Liveness
 from sensorgrid.overlay.mechanisms.membership import Membership
 from sensorgrid.overlay.mechanisms.neighbourhood import Neighbourhood
-from sensorgrid.overlay.mechanisms.news import News
+from sensorgrid.overlay.mechanisms.news import NewsExchange
 from sensorgrid.overlay.mechanisms.relaying import Relaying
 from sensorgrid.overlay.mechanisms.replication import Replication
 from sensorgrid.overlay.mechanisms.routing import Routing
@@ -29,12 +29,12 @@ from sensorgrid.overlay.outlets import Outlets, Supply
 from sensorgrid.overlay.policies.interface import Policy
 from sensorgrid.overlay.policies.relays import DIRECT, TREE, Relays
 
-Plug: TypeAlias = Callable[[Kernel, Boards], Mechanism]
+Plug: TypeAlias = Callable[[BrokerKernel, Boards], Mechanism]
 """makes a mechanism that needs no more than to read"""
 
 
 def assemble(
-    kernel: Kernel, policy: Policy, relays: Relays | None, others: tuple[Plug, ...] = ()
+    kernel: BrokerKernel, policy: Policy, relays: Relays | None, others: tuple[Plug, ...] = ()
 ) -> tuple[Boards, tuple[Mechanism, ...]]:
     """The boards of a broker, to read, and its mechanisms in the order in which they are told of events and settle."""
     strategy = DIRECT if relays is None else relays.strategy
@@ -43,7 +43,7 @@ def assemble(
     rerouted = Notebook[tuple[int, int]]() if strategy == TREE else None
     shifts = Notebook[tuple[PeerId, PeerId]]() if strategy == TREE else None
 
-    held, regions, distances, requests = HeldRoster(), Regions(), Distances(kernel.me), Requests()
+    held, regions, distances, requests = HeldRoster(), RegionsBoard(), Distances(kernel.me), Requests()
     settings = kernel.settings
     outlets = Outlets(settings.budget, kernel.grid, settings.depth, changed, rerouted)
     hearsay = Hearsay(kernel.me, outlets)
@@ -51,7 +51,7 @@ def assemble(
     boards = Boards(held, regions, distances, hearsay, outlets, requests, streams.intake)
     service = streams.service
 
-    news = News(kernel, boards, hearsay, policy.gossips, policy.forwards)
+    news = NewsExchange(kernel, boards, hearsay, policy.gossips, policy.forwards)
     liveness = Liveness(kernel, boards)
     trees: Trees | None = None
     relaying: list[Mechanism] = []

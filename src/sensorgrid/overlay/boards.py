@@ -51,7 +51,7 @@ class HeldRoster:
 # -- routing's
 
 
-class Regions:
+class RegionsBoard:
     """Where the regions of brokers lie, own ones and adjacent ones. Written by routing."""
 
     def __init__(self) -> None:
@@ -76,7 +76,7 @@ class Measured:
     """when it was last measured"""
 
 
-class Seen(NamedTuple):
+class ToldDistance(NamedTuple):
     """How far a broker is from another one, as that one says."""
 
     delay_s: float
@@ -111,7 +111,7 @@ class Distances:
         """the neighbourhood, the nearest first"""
         self.awaited: dict[PeerId, Asked] = {}
         """brokers whose answer to a ping is awaited"""
-        self.views: dict[PeerId, dict[PeerId, Seen]] = {}
+        self.views: dict[PeerId, dict[PeerId, ToldDistance]] = {}
         """what other brokers have measured"""
         self.hops: dict[PeerId, int] = {}
         """links of routers between this broker and others, where the world can tell"""
@@ -127,7 +127,7 @@ class Distances:
             one, other = other, one
         return other.delay_s if other is not None else float("inf")
 
-    def _measured(self, a: PeerId, b: PeerId) -> Measured | Seen | None:
+    def _measured(self, a: PeerId, b: PeerId) -> Measured | ToldDistance | None:
         if a == self._me:
             return self.delays.get(b)
         view = self.views.get(a)
@@ -209,7 +209,7 @@ class Hearsay:
 
 
 @dataclass(slots=True)
-class Waiting:
+class WaitingRequest:
     """A request for which there is no room yet."""
 
     peer: PeerId
@@ -220,7 +220,7 @@ class Waiting:
     due: Instant
 
 
-class Requests(dict[tuple[PeerId, int, int], Waiting]):
+class Requests(dict[tuple[PeerId, int, int], WaitingRequest]):
     """Requests without room, by receiver, generation and cell, the oldest first. Written by streams."""
 
 

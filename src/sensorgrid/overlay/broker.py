@@ -25,7 +25,7 @@ from sensorgrid.overlay.events import (
     Received,
     Unused,
 )
-from sensorgrid.overlay.kernel import Kernel
+from sensorgrid.overlay.kernel import BrokerKernel
 from sensorgrid.overlay.mechanism import Mechanism
 from sensorgrid.overlay.messages import ANYONE, Message
 from sensorgrid.overlay.policies.interface import Policy
@@ -59,7 +59,7 @@ class Broker:
         incarnation: int = 0,
     ) -> None:
         self.me = me
-        self.kernel = Kernel(me, grid, settings, rng, incarnation)
+        self.kernel = BrokerKernel(me, grid, settings, rng, incarnation)
         self.boards, self.mechanisms = assemble(self.kernel, policy, relays, others)
         self._handlers: dict[type, Callable[[PeerId, Any], None]] = {}
         self._listeners: dict[type, list[Callable[[Any], None]]] = {}

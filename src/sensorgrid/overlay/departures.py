@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 from sensorgrid.model.ids import Instant, PeerId
-from sensorgrid.overlay.kernel import Kernel
+from sensorgrid.overlay.kernel import BrokerKernel
 from sensorgrid.overlay.messages import Redirect
 from sensorgrid.overlay.outlets import Entry
 from sensorgrid.overlay.service import Service
@@ -31,7 +31,7 @@ class Departures(Generic[Reason]):
     """Of one mechanism; `Reason` is what it wants to be reminded of when receivers stay, and which."""
 
     def __init__(
-        self, kernel: Kernel, service: Service, failed: Callable[[Reason, list[Entry]], None]
+        self, kernel: BrokerKernel, service: Service, failed: Callable[[Reason, list[Entry]], None]
     ) -> None:
         self.kernel = kernel
         self.service = service

@@ -5,14 +5,14 @@ Nothing in the overlay knows which world it is in.
 """
 
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import Protocol, TypeAlias
 
 from msgspec import Struct
 
 from sensorgrid.model.block import Slab, Values
-from sensorgrid.model.ids import PeerId, QueryId
+from sensorgrid.model.ids import Instant, PeerId, QueryId
 from sensorgrid.model.query import Query
-from sensorgrid.overlay.forwarding import Plan
+from sensorgrid.overlay.forwarding import SendPlan
 from sensorgrid.overlay.messages import VERSION, Message, Why
 from sensorgrid.overlay.roster import Roster
 
@@ -144,7 +144,7 @@ class Refined:
 class Moved:
     """A client is elsewhere: other brokers are near."""
 
-    entries: tuple[PeerId, ...]
+    brokers: tuple[PeerId, ...]
     """the nearest first"""
 
 
@@ -266,7 +266,7 @@ class Send(Struct, frozen=True, gc=False):
 class Spread:
     """Send many receivers their parts of one block: as many times `Send` as the plan has receivers."""
 
-    plan: Plan
+    plan: SendPlan
     tick: int
     slab: Slab
     """the block, of revision 0"""
@@ -315,3 +315,16 @@ class Reply:
 
 
 Effect: TypeAlias = Connect | Disconnect | Send | Spread | Recall | Adopted | Deliver | Reply
+
+
+# -- and who lives by them
+
+
+class Actor(Protocol):
+    """A broker or a client without I/O."""
+
+    def handle(self, event: Event, now: Instant) -> list[Effect]:
+        """One event."""
+
+    def next_wakeup(self) -> Instant | None:
+        """When it wants to be woken."""

@@ -13,7 +13,7 @@ from sensorgrid.model.box import Box
 from sensorgrid.model.ids import PeerId
 
 if TYPE_CHECKING:
-    from sensorgrid.overlay.boards import Carried, Cells, Measured, Seen, Waiting
+    from sensorgrid.overlay.boards import Carried, Cells, Measured, ToldDistance, WaitingRequest
     from sensorgrid.overlay.intake import Piece
     from sensorgrid.overlay.loads import Sums
     from sensorgrid.overlay.outlets import Entry, Reservation, Supply
@@ -28,7 +28,7 @@ class RosterFace(Protocol):
 
 
 class RegionsFace(Protocol):
-    """See `boards.Regions`."""
+    """See `boards.RegionsBoard`."""
 
     @property
     def neighbours(self) -> Mapping[int, tuple[PeerId, ...]]: ...
@@ -48,7 +48,7 @@ class DistancesFace(Protocol):
     @property
     def awaited(self) -> Collection[PeerId]: ...
     @property
-    def views(self) -> "Mapping[PeerId, Mapping[PeerId, Seen]]": ...
+    def views(self) -> "Mapping[PeerId, Mapping[PeerId, ToldDistance]]": ...
     @property
     def hops(self) -> Mapping[PeerId, int]: ...
     @property
@@ -113,7 +113,7 @@ class OutletsFace(Protocol):
     def inside(self, attribute: int, cell: int) -> "Iterator[Entry]": ...
 
 
-RequestsFace: TypeAlias = "Mapping[tuple[PeerId, int, int], Waiting]"
+RequestsFace: TypeAlias = "Mapping[tuple[PeerId, int, int], WaitingRequest]"
 """see `boards.Requests`"""
 
 
@@ -121,7 +121,7 @@ class IntakeFace(Protocol):
     """See `intake.Intake`."""
 
     @property
-    def sources(self) -> "Mapping[PeerId, Mapping[tuple[int, int], Piece]]": ...
+    def feeds(self) -> "Mapping[PeerId, Mapping[tuple[int, int], Piece]]": ...
     @property
     def circles(self) -> int: ...
     @property
@@ -144,7 +144,7 @@ class Placement(Protocol):
         """Whether it would save links if a provider fed a receiver without this relay."""
 
 
-class Listener(Protocol):
+class BudgetListener(Protocol):
     """Whoever keeps what is heard of others' budgets."""
 
     def corrected(self, peer: PeerId, free: int) -> None:

@@ -7,7 +7,7 @@ here a supply's ring and its entries are all that counts. It is what a broker do
 from sensorgrid.model.block import Slab
 from sensorgrid.overlay.events import Spread, TickComplete, TickRevised, TicksMissing
 from sensorgrid.overlay.forwarding import PLAN_MIN
-from sensorgrid.overlay.kernel import Kernel
+from sensorgrid.overlay.kernel import BrokerKernel
 from sensorgrid.overlay.messages import Feed
 from sensorgrid.overlay.outlets import NOTHING, Entry, Supply, Tick
 
@@ -15,7 +15,9 @@ GAP: Tick = (-1, None)
 """what a ring holds for a tick that the owner lacks: data of any revision replace it"""
 
 
-def forward(kernel: Kernel, supply: Supply, tick: int, revision: int, slabs: tuple[Slab, ...] | None) -> None:
+def forward(
+    kernel: BrokerKernel, supply: Supply, tick: int, revision: int, slabs: tuple[Slab, ...] | None
+) -> None:
     """Look a block up once, cut each row once, send the same slabs to all entries of a row."""
     before = supply.ring.get(tick)
     replaces = revision > 0 or (before is not None and before[0] < 0)
@@ -41,7 +43,7 @@ def forward(kernel: Kernel, supply: Supply, tick: int, revision: int, slabs: tup
 
 
 def _tap(
-    kernel: Kernel, supply: Supply, tick: int, revision: int | None, slabs: tuple[Slab, ...] | None
+    kernel: BrokerKernel, supply: Supply, tick: int, revision: int | None, slabs: tuple[Slab, ...] | None
 ) -> None:
     """Report what became of a tick, to whoever listens; `revision` is None if it is the supply's next one."""
     at = (supply.attribute, supply.cell)
@@ -53,7 +55,7 @@ def _tap(
         kernel.happened.put(TickRevised(*at, tick, revision, slabs))
 
 
-def _spread(kernel: Kernel, supply: Supply, tick: int, slabs: tuple[Slab, ...]) -> bool:
+def _spread(kernel: BrokerKernel, supply: Supply, tick: int, slabs: tuple[Slab, ...]) -> bool:
     """Send a block to all entries that go in step, as one effect; whether that was all of them."""
     table = supply.table
     if len(supply.entries) < PLAN_MIN or len(slabs) != 1 or slabs[0].silent_s is not None:
@@ -85,7 +87,7 @@ def _spread(kernel: Kernel, supply: Supply, tick: int, slabs: tuple[Slab, ...]) 
     return served == len(supply.entries)
 
 
-def skip(kernel: Kernel, supply: Supply, until: int) -> None:
+def skip(kernel: BrokerKernel, supply: Supply, until: int) -> None:
     """Name a gap to all receivers, in one message each."""
     first = until if supply.head is None else supply.head
     ring_ticks = kernel.settings.ring_ticks
@@ -97,7 +99,7 @@ def skip(kernel: Kernel, supply: Supply, until: int) -> None:
         _gap(kernel, entry, until)
 
 
-def catch_up(kernel: Kernel, entry: Entry, supply: Supply) -> None:
+def catch_up(kernel: BrokerKernel, entry: Entry, supply: Supply) -> None:
     """Send a new entry what it missed, and before that what has changed of the ticks just before its own.
 
     What the receiver has of those it has said (rule 7): revision 0, unless it named another one or a gap.
@@ -118,7 +120,7 @@ def catch_up(kernel: Kernel, entry: Entry, supply: Supply) -> None:
     entry.held = NOTHING
 
 
-def _gap(kernel: Kernel, entry: Entry, until: int) -> None:
+def _gap(kernel: BrokerKernel, entry: Entry, until: int) -> None:
     """Name what an owner lacks of the ticks before `until`."""
     until = until if entry.until is None else min(until, entry.until)
     if entry.next < until:
@@ -127,7 +129,7 @@ def _gap(kernel: Kernel, entry: Entry, until: int) -> None:
 
 
 def _part(
-    kernel: Kernel, entry: Entry, supply: Supply, slabs: tuple[Slab, ...] | None, tick: int
+    kernel: BrokerKernel, entry: Entry, supply: Supply, slabs: tuple[Slab, ...] | None, tick: int
 ) -> tuple[Slab, ...] | None:
     part, hidden = supply.table.rows[entry.cell, entry.clip].part(kernel.grid, slabs, tick)
     kernel.counters.masked_points += hidden
@@ -135,7 +137,12 @@ def _part(
 
 
 def _send(
-    kernel: Kernel, entry: Entry, tick: int, revision: int, slabs: tuple[Slab, ...] | None, until: int = 0
+    kernel: BrokerKernel,
+    entry: Entry,
+    tick: int,
+    revision: int,
+    slabs: tuple[Slab, ...] | None,
+    until: int = 0,
 ) -> None:
     epoch = 0 if entry.supply is None else entry.supply.epoch
     kernel.send(entry.peer, Feed(entry.generation, entry.cell, tick, revision, slabs, until, epoch))

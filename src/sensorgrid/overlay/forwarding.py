@@ -4,7 +4,7 @@ Receivers that want the same part of the same cell share one row. A block is loo
 once, and the same slabs go to all its entries. Rows are compiled when the first block needs them.
 
 Most receivers of a supply go in step: each has had all ticks and wants one rectangle of the next. They make one
-`Plan`, compiled when somebody joins or leaves and carried out for tick after tick (the effect `Spread`): to say the
+`SendPlan`, compiled when somebody joins or leaves and carried out for tick after tick (the effect `Spread`): to say the
 same to thousands one by one costs more than to send it.
 """
 
@@ -28,7 +28,7 @@ PLAN_MIN = 8
 """receivers below which a plan is not worth its making"""
 
 
-class Share:
+class ReceiverGroup:
     """Receivers that get the very same message: a rectangle of every tick."""
 
     __slots__ = ("cell", "epoch", "generation", "peers", "x", "y")
@@ -51,28 +51,28 @@ class Share:
         return Feed(self.generation, self.cell, tick, 0, slabs, 0, self.epoch)
 
 
-class Plan:
+class SendPlan:
     """All receivers of a supply, compiled; never changed once it is made."""
 
-    __slots__ = ("memo", "points", "receivers", "shares", "x", "y")
+    __slots__ = ("groups", "memo", "points", "receivers", "x", "y")
 
-    def __init__(self, y: Progression, x: Progression, shares: tuple[Share, ...]) -> None:
+    def __init__(self, y: Progression, x: Progression, groups: tuple[ReceiverGroup, ...]) -> None:
         self.y = y
         """rows of the blocks that it is made for"""
         self.x = x
         """their columns"""
-        self.shares = shares
-        self.receivers = sum(len(share.peers) for share in shares)
-        self.points = sum(len(range(*s.y)) * len(range(*s.x)) * len(s.peers) for s in shares)
+        self.groups = groups
+        self.receivers = sum(len(group.peers) for group in groups)
+        self.points = sum(len(range(*s.y)) * len(range(*s.x)) * len(s.peers) for s in groups)
         """values that all of them get together"""
         self.memo: Any = None
         """of whoever carries it out"""
 
     def sends(self, tick: int, slab: Slab) -> Iterator[tuple[PeerId, Feed]]:
         """Who is sent what."""
-        for share in self.shares:
-            feed = share.feed(tick, slab)
-            for peer in share.peers:
+        for group in self.groups:
+            feed = group.feed(tick, slab)
+            for peer in group.peers:
                 yield peer, feed
 
 
@@ -130,7 +130,7 @@ class Table:
         self.rows: dict[tuple[int, Clip | None], Row] = {}
         self.stale = True
         """whether other entries go in step than those in the plan"""
-        self._plan: Plan | None = None
+        self._plan: SendPlan | None = None
         self._epoch = 0
         """of the owner when the plan was made"""
         self._like: tuple[Progression, Progression] = ((0, 0, 1), (0, 0, 1))
@@ -165,11 +165,11 @@ class Table:
             if row.straight is None:
                 row.straight = row.is_straight(grid, slab)
 
-    def plan(self, epoch: int) -> Plan:
+    def plan(self, epoch: int) -> SendPlan:
         """For the entries that go in step."""
         if self._plan is None or self.stale or epoch != self._epoch:
             self._epoch = epoch
-            shares: list[Share] = []
+            groups: list[ReceiverGroup] = []
             for row in self.rows.values():
                 peers: dict[int, list[PeerId]] = {}
                 for entry in row.entries:
@@ -177,8 +177,10 @@ class Table:
                         peers.setdefault(entry.generation, []).append(entry.peer)
                 if peers:
                     assert row.wanted is not None, f"{row.cell:b} is not compiled"
-                    shares += [Share(row.cell, g, row.wanted[0], tuple(p), epoch) for g, p in peers.items()]
-            self._plan = Plan(*self._like, tuple(shares))
+                    groups += [
+                        ReceiverGroup(row.cell, g, row.wanted[0], tuple(p), epoch) for g, p in peers.items()
+                    ]
+            self._plan = SendPlan(*self._like, tuple(groups))
             self.stale = False
         return self._plan
 

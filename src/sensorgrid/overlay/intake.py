@@ -2,7 +2,7 @@
 
 A receiver keeps one next tick and one provider per *piece*: a cell, or for a client the part of a cell that its
 query wants. Clients and relaying brokers receive in exactly the same way; what they do with what arrives is
-their `Host`'s business.
+their `IntakeHost`'s business.
 
 A piece has at most one `feed`, whose blocks it lives on, and one `trial`, a feed that would replace it. The
 trial takes over only when its path is known, does not lead through this receiver, and it stands at the piece's
@@ -45,7 +45,7 @@ SEARCHES_MAX = 6
 """providers that are tried for a piece before it counts as lost"""
 
 
-class Source:
+class PieceFeed:
     """One entry at one provider, seen from the receiver."""
 
     __slots__ = ("at", "cell", "epoch", "generation", "path", "peer")
@@ -66,13 +66,13 @@ class Piece:
     """A disjoint part of what a receiver wants."""
 
     __slots__ = (
-        "attribute", "begin", "cell", "clip", "due", "feed", "first", "heir", "hints", "next", "owner", "passing",
-        "points", "revisions", "trial", "tried", "until", "why",
+        "attribute", "begin", "cell", "clip", "due", "feed", "first", "heir", "hints", "next", "passing",
+        "points", "purpose", "revisions", "trial", "tried", "until", "why",
     )  # fmt: skip
 
     def __init__(
         self,
-        owner: object,
+        purpose: object,
         attribute: int,
         cell: int,
         points: int,
@@ -80,7 +80,7 @@ class Piece:
         clip: Clip | None = None,
         until: int | None = None,
     ) -> None:
-        self.owner = owner
+        self.purpose = purpose
         """what it is for: a client's query, a broker's supply"""
         self.attribute = attribute
         self.cell = cell
@@ -94,8 +94,8 @@ class Piece:
         """where it began"""
         self.clip = clip
         self.until = until
-        self.feed: Source | None = None
-        self.trial: Source | None = None
+        self.feed: PieceFeed | None = None
+        self.trial: PieceFeed | None = None
         self.revisions: dict[int, int] = {}
         """of recent ticks that were revised"""
         self.tried: tuple[PeerId, ...] = ()
@@ -120,7 +120,7 @@ class Piece:
         return None if self.feed is None else self.feed.path
 
 
-class Host(Protocol):
+class IntakeHost(Protocol):
     """The client or broker around an intake."""
 
     me: PeerId
@@ -157,10 +157,10 @@ class Host(Protocol):
 class Intake:
     """All pieces of one receiver. In a broker, written by streams."""
 
-    def __init__(self, host: Host, settings: Settings) -> None:
+    def __init__(self, host: IntakeHost, settings: Settings) -> None:
         self.host = host
         self.settings = settings
-        self.sources: dict[PeerId, dict[tuple[int, int], Piece]] = {}
+        self.feeds: dict[PeerId, dict[tuple[int, int], Piece]] = {}
         """by provider, generation and cell"""
         self.circles = 0
         """how often this receiver found itself in a path"""
@@ -185,9 +185,9 @@ class Intake:
         for (attribute, clip, until), group in groups.items():
             self._generation += 1
             generation = self._generation
-            known = self.sources.setdefault(peer, {})
+            known = self.feeds.setdefault(peer, {})
             for piece in group:
-                piece.trial = Source(peer, generation, piece.cell, piece.next)
+                piece.trial = PieceFeed(peer, generation, piece.cell, piece.next)
                 known[generation, piece.cell] = piece
                 if peer not in piece.tried:
                     piece.tried = (*piece.tried, peer)
@@ -219,9 +219,9 @@ class Intake:
         """Want pieces no longer; nothing of them stays (rule 9)."""
         leaving: dict[tuple[PeerId, int], list[int]] = {}
         for piece in pieces:
-            for source in (piece.feed, piece.trial):
-                if source is not None and self._forget(source) is not None:
-                    leaving.setdefault((source.peer, source.generation), []).append(source.cell)
+            for feed in (piece.feed, piece.trial):
+                if feed is not None and self._forget(feed) is not None:
+                    leaving.setdefault((feed.peer, feed.generation), []).append(feed.cell)
             piece.feed = piece.trial = piece.due = None
             piece.tried, piece.hints, piece.why, piece.heir = (), (), None, None
         for (peer, generation), cells in leaving.items():
@@ -236,7 +236,7 @@ class Intake:
 
     def uses(self, peer: PeerId) -> bool:
         """Whether anything comes, or shall come, from a peer."""
-        return bool(self.sources.get(peer))
+        return bool(self.feeds.get(peer))
 
     def succeeded(self, roster: Roster) -> None:
         """Regions may have other owners: streams of the old ones shall come from the new ones before long.
@@ -245,7 +245,7 @@ class Intake:
         """
         if not self.host.roams:
             return
-        for piece in list(dict.fromkeys(p for known in self.sources.values() for p in known.values())):
+        for piece in list(dict.fromkeys(p for known in self.feeds.values() for p in known.values())):
             feed, region = piece.feed, roster.region(piece.attribute, piece.cell)
             if feed is None or region is None or not 0 < feed.epoch < region.epoch:
                 continue
@@ -258,23 +258,23 @@ class Intake:
     def granted(self, peer: PeerId, message: Grant) -> None:
         """A provider accepts entries, or their path has changed (rule 3)."""
         for cell in message.cells:
-            piece, source = self._entry(peer, message.generation, cell)
-            if piece is None or source is None:
+            piece, feed = self._entry(peer, message.generation, cell)
+            if piece is None or feed is None:
                 continue
             if message.path is not None and not (message.path and all(map(is_broker, message.path))):
                 continue  # streams pass brokers only, and one at least
-            source.path = message.path
+            feed.path = message.path
             if message.path is not None:
-                source.epoch = message.epoch
+                feed.epoch = message.epoch
             if message.path is not None and self.host.me in message.path:
                 # Whoever finds itself in a path leaves at once, for the owner: two crossed redirects form a
                 # circle in which no block will ever show.
                 self.circles += 1
-                self._abandon(piece, source)
+                self._abandon(piece, feed)
                 if piece.feed is None and piece.trial is None:
                     self.seek([piece], owner=True)
                 self.host.moved(piece)
-            elif source is piece.trial:
+            elif feed is piece.trial:
                 self._consider(piece)
             else:
                 if piece.trial is None:  # else its own time runs, and must
@@ -284,40 +284,40 @@ class Intake:
     def refused(self, peer: PeerId, message: Refuse) -> None:
         """A provider does not, or no longer, feed entries."""
         for cell in message.cells:
-            for piece, source in self._entries(peer, message.generation, cell):
-                self._forget(source)
-                if source is piece.trial and piece.feed is None and _divide(message.parts, piece.cell):
+            for piece, feed in self._entries(peer, message.generation, cell):
+                self._forget(feed)
+                if feed is piece.trial and piece.feed is None and _divide(message.parts, piece.cell):
                     piece.trial = None
                     parts = self.host.cut(piece, list(message.parts))
                     if parts is not None:
                         self.ask(parts, peer)
                         continue
-                    piece.trial = source
+                    piece.trial = feed
                 piece.hints = tuple(dict.fromkeys((*message.elsewhere, *piece.hints)))
                 if message.said.why is Why.NO_ROOM:
                     piece.why = NO_ROOM  # whatever else fails: with more room it would not have been tried
-                self._unfed(piece, source, message.said)
+                self._unfed(piece, feed, message.said)
 
     def redirected(self, peer: PeerId, message: Redirect) -> None:
         """A provider wants entries to be taken from elsewhere (rule 5)."""
         obeyed = []
         for cell, part in message.items:
-            piece, source = self._entry(peer, message.generation, cell)
-            if piece is None or source is None or not contains(cell, part):
+            piece, feed = self._entry(peer, message.generation, cell)
+            if piece is None or feed is None or not contains(cell, part):
                 continue
-            if part != cell and source is piece.trial:
+            if part != cell and feed is piece.trial:
                 # Only this provider has cut its entry: leave it there under its old name.
-                self._forget(source)
+                self._forget(feed)
                 self.host.send(peer, Leave(message.generation, (cell,)))
-                self._unfed(piece, source, CUT)
+                self._unfed(piece, feed, CUT)
                 continue
             if part != cell:
-                piece = self._split(piece, source, part)
-                source = None if piece is None else piece.feed
+                piece = self._split(piece, feed, part)
+                feed = None if piece is None else piece.feed
             if (
                 piece is not None
-                and source is not None
-                and source is piece.feed
+                and feed is not None
+                and feed is piece.feed
                 and piece.trial is None
                 and message.to not in (self.host.me, peer)  # to the provider itself: it was only cut
                 and self.host.roams
@@ -329,30 +329,30 @@ class Intake:
 
     def received(self, peer: PeerId, message: Feed) -> None:
         """A tick of an entry."""
-        piece, source = self._entry(peer, message.generation, message.cell)
-        if piece is None or source is None:
+        piece, feed = self._entry(peer, message.generation, message.cell)
+        if piece is None or feed is None:
             return
-        if message.epoch > source.epoch:
-            source.epoch = message.epoch
+        if message.epoch > feed.epoch:
+            feed.epoch = message.epoch
         if message.slabs is None:
-            self._skip(piece, source, message.tick, max(message.until, message.tick + 1))
+            self._skip(piece, feed, message.tick, max(message.until, message.tick + 1))
         else:
-            if message.tick == source.at:
-                source.at += 1
+            if message.tick == feed.at:
+                feed.at += 1
             self._take(piece, message.tick, message.revision, message.slabs)
-        if source is piece.trial:
+        if feed is piece.trial:
             self._consider(piece)
 
     def peer_down(self, peer: PeerId) -> None:
         """A connection is gone, with all entries on it."""
-        for (generation, cell), piece in self.sources.pop(peer, {}).items():
-            for source in (piece.feed, piece.trial):
-                if source is not None and (source.peer, source.generation, source.cell) == (
+        for (generation, cell), piece in self.feeds.pop(peer, {}).items():
+            for feed in (piece.feed, piece.trial):
+                if feed is not None and (feed.peer, feed.generation, feed.cell) == (
                     peer,
                     generation,
                     cell,
                 ):
-                    self._unfed(piece, source, BROKEN)
+                    self._unfed(piece, feed, BROKEN)
 
     # -- time
 
@@ -368,8 +368,8 @@ class Intake:
             piece = heappop(self._due)[2]
             piece.due = None
             if piece.trial is not None:
-                source = piece.trial
-                self._leave(piece, source)
+                feed = piece.trial
+                self._leave(piece, feed)
                 if piece.feed is None:
                     self._search(piece, NO_ANSWER)
                 else:
@@ -401,18 +401,17 @@ class Intake:
                 del piece.revisions[old]
         self.host.fed(piece, tick, revision, slabs)
 
-    def _skip(self, piece: Piece, source: Source, tick: int, until: int) -> None:
+    def _skip(self, piece: Piece, feed: PieceFeed, tick: int, until: int) -> None:
         """A gap, however long, is one step; what it names may still come, as data replace a gap."""
         first = piece.next
-        feed = piece.feed
-        old = source is not feed and feed is not None and 0 < source.epoch < feed.epoch
+        old = feed is not piece.feed and piece.feed is not None and 0 < feed.epoch < piece.feed.epoch
         if tick <= first < until and not old:  # an owner that was replaced no longer knows what there is
             piece.next = until
             for missed in range(max(first, until - self.settings.ring_ticks), until):
                 piece.revisions[missed] = -1
             self.host.skipped(piece, first, until)
-        if tick <= source.at:
-            source.at = max(source.at, until)
+        if tick <= feed.at:
+            feed.at = max(feed.at, until)
 
     def _consider(self, piece: Piece) -> None:
         """Switch to the trial if it is as good as the feed: make before break (rule 4)."""
@@ -434,16 +433,16 @@ class Intake:
             self.host.send(feed.peer, Leave(feed.generation, (feed.cell,)))
         self.host.moved(piece)
 
-    def _unfed(self, piece: Piece, source: Source, reason: Reason) -> None:
-        """One of a piece's sources is gone."""
-        if source is piece.trial:
+    def _unfed(self, piece: Piece, feed: PieceFeed, reason: Reason) -> None:
+        """One of a piece's feeds is gone."""
+        if feed is piece.trial:
             piece.trial = None
             if piece.feed is None:
                 self._search(piece, reason)
             else:
                 piece.tried, piece.hints, piece.why = (), (), None
                 self._arm_fed(piece)
-        elif source is piece.feed:
+        elif feed is piece.feed:
             piece.feed = None
             self.host.moved(piece)
             if piece.trial is None:
@@ -468,51 +467,51 @@ class Intake:
         piece.due = None
         self.host.lost(piece, piece.why or reason)
 
-    def _split(self, piece: Piece, source: Source, part: int) -> Piece | None:
+    def _split(self, piece: Piece, feed: PieceFeed, part: int) -> Piece | None:
         """Cut a piece along a partial redirect; all parts stay where they are, under their own names."""
         parts = self.host.cut(piece, [part, *beside(piece.cell, part)])
         if parts is None:
             return None
-        if piece.trial is not None and piece.trial is not source:
+        if piece.trial is not None and piece.trial is not feed:
             self._leave(piece, piece.trial)
-        known = self.sources[source.peer]
-        del known[source.generation, source.cell]
+        known = self.feeds[feed.peer]
+        del known[feed.generation, feed.cell]
         for new in parts:
-            mine = Source(source.peer, source.generation, new.cell, source.at)
-            mine.path, mine.epoch = source.path, source.epoch
-            if source is piece.feed:
+            mine = PieceFeed(feed.peer, feed.generation, new.cell, feed.at)
+            mine.path, mine.epoch = feed.path, feed.epoch
+            if feed is piece.feed:
                 new.feed = mine
             else:
                 new.trial = mine
                 self._arm(new, self.settings.patience_s)
-            known[source.generation, new.cell] = new
+            known[feed.generation, new.cell] = new
         piece.feed = piece.trial = piece.due = None
         return next((new for new in parts if new.cell == part), None)
 
-    def _abandon(self, piece: Piece, source: Source) -> None:
-        self._leave(piece, source)
+    def _abandon(self, piece: Piece, feed: PieceFeed) -> None:
+        self._leave(piece, feed)
         if piece.trial is None:
             self._arm_fed(piece)
 
-    def _leave(self, piece: Piece, source: Source) -> None:
-        if self._forget(source) is not None:
-            self.host.send(source.peer, Leave(source.generation, (source.cell,)))
-        if source is piece.trial:
+    def _leave(self, piece: Piece, feed: PieceFeed) -> None:
+        if self._forget(feed) is not None:
+            self.host.send(feed.peer, Leave(feed.generation, (feed.cell,)))
+        if feed is piece.trial:
             piece.trial = None
-        if source is piece.feed:
+        if feed is piece.feed:
             piece.feed = None
 
-    def _forget(self, source: Source) -> Piece | None:
-        known = self.sources.get(source.peer)
+    def _forget(self, feed: PieceFeed) -> Piece | None:
+        known = self.feeds.get(feed.peer)
         if known is None:
             return None
-        piece = known.pop((source.generation, source.cell), None)
+        piece = known.pop((feed.generation, feed.cell), None)
         if not known:
-            del self.sources[source.peer]
+            del self.feeds[feed.peer]
         return piece
 
-    def _entry(self, peer: PeerId, generation: int, cell: int) -> tuple[Piece | None, Source | None]:
-        piece = self.sources.get(peer, _NOTHING).get((generation, cell))
+    def _entry(self, peer: PeerId, generation: int, cell: int) -> tuple[Piece | None, PieceFeed | None]:
+        piece = self.feeds.get(peer, _NOTHING).get((generation, cell))
         if piece is None:
             return None, None
         feed = piece.feed
@@ -520,17 +519,17 @@ class Intake:
             return piece, feed
         return piece, piece.trial
 
-    def _entries(self, peer: PeerId, generation: int, cell: int) -> list[tuple[Piece, Source]]:
+    def _entries(self, peer: PeerId, generation: int, cell: int) -> list[tuple[Piece, PieceFeed]]:
         """An entry, or the parts that it was cut into."""
-        piece, source = self._entry(peer, generation, cell)
-        if piece is not None and source is not None:
-            return [(piece, source)]
-        known = self.sources.get(peer, _NOTHING)
+        piece, feed = self._entry(peer, generation, cell)
+        if piece is not None and feed is not None:
+            return [(piece, feed)]
+        known = self.feeds.get(peer, _NOTHING)
         found = []
         for g, c in [key for key in known if key[0] == generation and contains(cell, key[1])]:
-            piece, source = self._entry(peer, g, c)
-            if piece is not None and source is not None:
-                found.append((piece, source))
+            piece, feed = self._entry(peer, g, c)
+            if piece is not None and feed is not None:
+                found.append((piece, feed))
         return found
 
     def _arm_fed(self, piece: Piece) -> None:

@@ -59,7 +59,7 @@ def _reservations(outlets: OutletsFace) -> Iterator[str]:
 
 
 def _intake(intake: IntakeFace) -> Iterator[str]:
-    for peer, known in intake.sources.items():
+    for peer, known in intake.feeds.items():
         for (generation, cell), piece in known.items():
             mine = [s for s in (piece.feed, piece.trial) if s is not None]
             if not any((s.peer, s.generation, s.cell) == (peer, generation, cell) for s in mine):
@@ -72,7 +72,7 @@ def _interest(outlets: OutletsFace, intake: IntakeFace) -> Iterator[str]:
     """Interest upstream is a function of interest downstream: the pure form of what is kept by counts."""
     supplies = [s for by in outlets.supplies.values() for s in by.values()]
     wanted = {id(piece) for s in supplies for piece in (s.piece, s.past) if piece is not None}
-    held = {id(piece) for known in intake.sources.values() for piece in known.values()}
+    held = {id(piece) for known in intake.feeds.values() for piece in known.values()}
     if held - wanted:
         yield f"{len(held - wanted)} pieces are taken that no supply needs"
     for by in outlets.supplies.values():

@@ -120,7 +120,7 @@ class Counters:
     """receivers that gave their slot to a broker"""
 
 
-class Kernel:
+class BrokerKernel:
     """Of one broker."""
 
     def __init__(self, me: PeerId, grid: Grid, settings: Settings, rng: Random, incarnation: int = 0) -> None:

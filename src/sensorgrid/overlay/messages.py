@@ -319,7 +319,7 @@ class Offer(Message, frozen=True):
     cell: Code
     load: Count
     """points per period that would move"""
-    source: PeerId | None = None
+    provider: PeerId | None = None
     """take it from there: my own stream of it will end"""
 
 

@@ -166,7 +166,7 @@ class Reservation:
     cell: int
     left: int
     due: Instant
-    source: PeerId | None = None
+    provider: PeerId | None = None
     """who feeds the cell, if not the one who asked"""
 
 

@@ -8,14 +8,14 @@ from collections.abc import Iterable
 from sensorgrid.model.ids import PeerId
 from sensorgrid.overlay.boards import Requests
 from sensorgrid.overlay.intake import Intake, Piece
-from sensorgrid.overlay.kernel import Kernel
+from sensorgrid.overlay.kernel import BrokerKernel
 from sensorgrid.overlay.outlets import Entry, Outlets, Reservation, Supply
 
 
 class Service:
     """Of one broker; made by streams, whose boards it writes."""
 
-    def __init__(self, kernel: Kernel, outlets: Outlets, requests: Requests, intake: Intake) -> None:
+    def __init__(self, kernel: BrokerKernel, outlets: Outlets, requests: Requests, intake: Intake) -> None:
         self._kernel = kernel
         self._outlets = outlets
         self._requests = requests

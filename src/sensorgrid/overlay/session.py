@@ -98,7 +98,7 @@ class Session:
         me: PeerId,
         grid: Grid,
         settings: Settings,
-        entries: tuple[PeerId, ...],
+        brokers: tuple[PeerId, ...],
         rng: Random,
         roams: bool = True,
         roster: Roster | None = None,
@@ -106,7 +106,7 @@ class Session:
         self.me = me
         self.grid = grid
         self.settings = settings
-        self.entries = entries
+        self.brokers = brokers
         """brokers to ask, the nearest first"""
         self.roster = roster
         """the newest that a broker told"""
@@ -147,8 +147,8 @@ class Session:
                 self._submit(event)
             case Refined(query, ask):
                 self._refine(query, ask)
-            case Moved(entries):
-                self._move(entries)
+            case Moved(brokers):
+                self._move(brokers)
             case Cancelled(query):
                 self._end(query, "cancelled")
             case PeerUp(peer, version):
@@ -214,7 +214,7 @@ class Session:
                 if alive_s is not None and self.now - heard > SILENCES * alive_s:
                     self.links.close(peer)
                     self._down(peer)
-                elif not self.intake.uses(peer) and (not self.lookups or peer != self.entries[0]):
+                elif not self.intake.uses(peer) and (not self.lookups or peer != self.brokers[0]):
                     # Unused at two beats in a row: people who come back at once find it open.
                     if peer in self._quiet:
                         self.links.close(peer)
@@ -250,9 +250,9 @@ class Session:
             return
         self.roster = roster
         if self.roams:
-            there = tuple(peer for peer in self.entries if peer in roster.by_id)
+            there = tuple(peer for peer in self.brokers if peer in roster.by_id)
             more = tuple(peer for peer in roster.by_id if peer not in there)
-            self.entries = (*there, *more) or self.entries
+            self.brokers = (*there, *more) or self.brokers
         self.intake.succeeded(roster)
 
     # -- queries
@@ -263,7 +263,7 @@ class Session:
         try:
             if query in self.queries:
                 raise QueryError(f"query {query}: found it running, expected a number that is not in use")
-            for attribute, clip, cells in self._portions(event.ask, event.cells):
+            for attribute, clip, cells in self._wanted_cells(event.ask, event.cells):
                 for cell, points in cells:
                     piece = Piece(standing, attribute, cell, points, event.start, clip, until)
                     standing.pieces[piece] = None
@@ -275,7 +275,7 @@ class Session:
         self.queries[query] = standing
         self._seek(list(standing.pieces))
 
-    def _portions(
+    def _wanted_cells(
         self, ask: Query, chosen: tuple[int, ...] | None = None
     ) -> list[tuple[int, Clip, list[tuple[int, int]]]]:
         """Per attribute what is wanted, as cells with their points."""
@@ -304,7 +304,7 @@ class Session:
         if self.roams:
             self.intake.seek(pieces, owner)
         else:
-            self.intake.ask(pieces, self.entries[0])
+            self.intake.ask(pieces, self.brokers[0])
 
     def _refine(self, query: QueryId, ask: Query) -> None:
         """Only what is missing starts; what is no longer wanted ends; what both want goes on untouched."""
@@ -319,13 +319,13 @@ class Session:
             self.effects.append(Reply(query, "not refined", "the query does not run, or is being refined"))
             return
         try:
-            portions = self._portions(ask)
+            wanted = self._wanted_cells(ask)
         except SensorGridError as error:
             self.effects.append(Reply(query, "not refined", str(error)))
             return
         turn = standing.turn = max(p.next for p in standing.pieces) + self.settings.slack_ticks
         kept: dict[Piece, None] = {}
-        for attribute, clip, cells in portions:
+        for attribute, clip, cells in wanted:
             mine = {p.cell: p for p in standing.pieces if p.attribute == attribute}
             stack = [cell for cell, _ in cells]
             fresh = []
@@ -351,12 +351,12 @@ class Session:
         else:
             self._finish_refinement(standing)
 
-    def _move(self, entries: tuple[PeerId, ...]) -> None:
+    def _move(self, brokers: tuple[PeerId, ...]) -> None:
         """Ask the broker that is nearest now; one that can dial anybody goes on where it is.
 
         Streams switch as always, when the new provider feeds them: nothing is lost on the way.
         """
-        self.entries = entries
+        self.brokers = brokers
         if self.roams:
             return
         pieces = [
@@ -364,9 +364,9 @@ class Session:
             for standing in self.queries.values()
             if standing.due is None
             for piece in (*standing.pieces, *standing.extra)
-            if piece.feed is None or piece.feed.peer != entries[0]
+            if piece.feed is None or piece.feed.peer != brokers[0]
         ]
-        self.intake.ask(pieces, entries[0])
+        self.intake.ask(pieces, brokers[0])
 
     def _same(self, cell: int, a: Clip | None, b: Clip) -> bool:
         """Whether two clips want the same of a cell."""
@@ -478,7 +478,7 @@ class Session:
     def locate(self, pieces: list[Piece], owner: bool) -> None:
         """Ask the broker that this client knows."""
         if not self.roams:
-            self.intake.ask(pieces, self.entries[0])
+            self.intake.ask(pieces, self.brokers[0])
             return
         by_attribute: dict[int, list[Piece]] = {}
         for piece in pieces:
@@ -487,7 +487,7 @@ class Session:
             self._request += 1
             self.lookups[self._request] = group
             cells = tuple(piece.cell for piece in group)
-            self.links.send(self.entries[0], Ask(self._request, attribute, cells, owner))
+            self.links.send(self.brokers[0], Ask(self._request, attribute, cells, owner))
 
     def _located(self, message: Located) -> None:
         pieces = self.lookups.get(message.request)
@@ -521,7 +521,7 @@ class Session:
             del self.lookups[message.request]
 
     def _wanted(self, piece: Piece) -> bool:
-        standing = piece.owner
+        standing = piece.purpose
         assert isinstance(standing, Standing)
         if standing.id not in self.queries or standing.due is not None:
             return (
@@ -531,7 +531,7 @@ class Session:
 
     def fed(self, piece: Piece, tick: int, revision: int, slabs: tuple[Slab, ...] | None) -> None:
         """A tick of a piece."""
-        standing = piece.owner
+        standing = piece.purpose
         assert isinstance(standing, Standing)
         if standing.until is not None:
             if piece.next >= standing.until:
@@ -544,7 +544,7 @@ class Session:
 
     def skipped(self, piece: Piece, first: int, until: int) -> None:
         """The owner has nothing for these ticks."""
-        standing = piece.owner
+        standing = piece.purpose
         assert isinstance(standing, Standing)
         if standing.until is not None:
             self._touched[standing] = None
@@ -572,20 +572,20 @@ class Session:
 
     def moved(self, piece: Piece) -> None:
         """A piece is fed, or fed otherwise."""
-        standing = piece.owner
+        standing = piece.purpose
         assert isinstance(standing, Standing)
         self._touched[standing] = None
 
     def lost(self, piece: Piece, reason: Reason) -> None:
         """A piece cannot be had: the query fails, once."""
-        standing = piece.owner
+        standing = piece.purpose
         assert isinstance(standing, Standing)
         if standing.due is None:
             self._failed.setdefault(standing, reason)
 
     def cut(self, piece: Piece, parts: list[int]) -> list[Piece] | None:
         """Replace a piece by its parts; those without a point are left out."""
-        standing, clip = piece.owner, piece.clip
+        standing, clip = piece.purpose, piece.clip
         assert isinstance(standing, Standing)
         assert clip is not None
         points = points_in(Box(*clip.box), clip.limits, parts, self.grid)
@@ -606,8 +606,8 @@ class Session:
         return new
 
     def _down(self, peer: PeerId) -> None:
-        if peer == self.entries[0] and self.roams:
-            self.entries = (*self.entries[1:], peer)
+        if peer == self.brokers[0] and self.roams:
+            self.brokers = (*self.brokers[1:], peer)
             for request in list(self.lookups):
                 del self.lookups[request]
         self._quiet.pop(peer, None)

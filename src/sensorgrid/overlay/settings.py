@@ -8,7 +8,7 @@ SILENCES = 3
 """keepalive intervals without a word after which a connection counts as broken"""
 
 
-class SettingsError(SensorGridError, ValueError):
+class BrokerSettingsError(SensorGridError, ValueError):
     """Settings that cannot work."""
 
 
@@ -58,9 +58,9 @@ class Settings:
             value = getattr(self, field.name)
             least = 0 if field.name in ("slack_ticks", "news_change", "age_min_s") else 1e-9
             if value is not None and not value >= least:
-                raise SettingsError(f"{field.name}: found {value}, expected a positive number")
+                raise BrokerSettingsError(f"{field.name}: found {value}, expected a positive number")
         if self.ring_ticks <= self.lateness_ticks + self.slack_ticks:
-            raise SettingsError(
+            raise BrokerSettingsError(
                 f"ring_ticks: found {self.ring_ticks}, expected more than lateness_ticks + slack_ticks ="
                 f" {self.lateness_ticks + self.slack_ticks}"
             )

@@ -25,7 +25,7 @@ from sensorgrid.pipeline import planning, terrain
 from sensorgrid.pipeline.delivery.courier import Courier
 from sensorgrid.pipeline.delivery.gateway import GatewaySink
 from sensorgrid.pipeline.delivery.publish import NoSink
-from sensorgrid.pipeline.delivery.waiting import Waiting, committed_batch
+from sensorgrid.pipeline.delivery.waiting import WaitingFolder, committed_batch
 from sensorgrid.pipeline.gridding.groups import groups_of
 from sensorgrid.pipeline.ingest import inlet
 from sensorgrid.pipeline.lake.folder import Folder, Lake
@@ -68,7 +68,7 @@ class Report:
 
 
 @dataclass(slots=True)
-class Outcome:
+class JobOutcome:
     """What a job has done."""
 
     total: Ledger = field(default_factory=Ledger)
@@ -104,7 +104,7 @@ def job_of(settings: PipelineSettings, writer: str, lake: Lake | None = None) ->
         lake=lake or Lake(settings.lake),
         sink=settings.sink_of(),
         writer=writer,
-        waiting=Waiting(settings.waiting_of(), writer) if settings.entrance_of() else None,
+        waiting=WaitingFolder(settings.waiting_of(), writer) if settings.entrance_of() else None,
         elevated=settings.gridding.elevation is not None,
         gaps={name: settings.gridding.gaps_of(name) for name in grid.attributes},
     )
@@ -127,7 +127,7 @@ def backfill(
     first: datetime | None = None,
     until: datetime | None = None,
     say: Say = _quiet,
-) -> Outcome:
+) -> JobOutcome:
     """Grid what lies in the sources, all ticks from `first` on and before `until`, or all that have data."""
     begin = time.monotonic()
     job = job_of(settings, f"fill{uuid4().hex[:12]}")
@@ -155,7 +155,7 @@ def backfill(
         positions = seen.positions if seen is not None else _known(settings, grid)
         plan = planning.first_plan(grid, settings.gridding, span.first, positions, rows)
     job.lake.save_plan(plan)
-    outcome = Outcome(notes=plan.notes(), first=grid.time_of(span.first), last=grid.time_of(span.last))
+    outcome = JobOutcome(notes=plan.notes(), first=grid.time_of(span.first), last=grid.time_of(span.last))
     ticks = span.last - span.first + 1
     say(f"gridding {ticks:,} ticks of {len(grid.attributes)} attributes")
     job = replace(job, resolve=job.lake.has_tiles())
@@ -165,7 +165,7 @@ def backfill(
     return outcome
 
 
-def write_backfill(flagged: DataFrame, job: Job, plan: Plan, span: fill.Span, outcome: Outcome) -> None:
+def write_backfill(flagged: DataFrame, job: Job, plan: Plan, span: fill.Span, outcome: JobOutcome) -> None:
     """Grid and write all ticks of a span: one Spark job."""
     ledger, sensors = sum_up(write_outputs(fill.grids(flagged, job, plan, span), job, 0))
     fresh = unheard(sensors, known_sensors(job.lake))
@@ -178,7 +178,7 @@ def write_backfill(flagged: DataFrame, job: Job, plan: Plan, span: fill.Span, ou
 
 
 def _span(
-    grid: Grid, seen: planning.Seen | None, first: datetime | None, until: datetime | None
+    grid: Grid, seen: planning.DataSurvey | None, first: datetime | None, until: datetime | None
 ) -> fill.Span:
     tick_us = round(grid.tick * 1e6)
     low = grid.tick_from(first) if first is not None else seen.first_us // tick_us if seen else 0
@@ -191,17 +191,34 @@ def _span(
 # run
 
 
+class TimedRows(Protocol):
+    """Rows and a time of their own, instead of the sources and the wall clock."""
+
+    start_us: int
+    """the time at which it begins"""
+
+    def open(
+        self, session: SparkSession, settings: PipelineSettings, grid: Grid
+    ) -> tuple[DataFrame, DataFrame]:
+        """Streams of flagged measurements, and of times in microseconds."""
+        ...
+
+    def turn(self, newest: datetime | None) -> bool:
+        """Called a few times a second with the newest tick published; True when all is done."""
+        ...
+
+
 def run(
     session: SparkSession,
     settings: PipelineSettings,
     stop: threading.Event,
     *,
     seconds: float | None = None,
-    feed: "Feed | None" = None,
+    feed: TimedRows | None = None,
     listen: Listener = _quiet,
     say: Say = _quiet,
     plan: Plan | None = None,
-) -> Outcome:
+) -> JobOutcome:
     """Grid what arrives, until asked to stop or for some seconds; a feed brings its own time, and an end."""
     with _only_one(settings.checkpoint_of()):
         return _run(session, settings, stop, seconds, feed, listen, say, plan)
@@ -227,12 +244,12 @@ def _run(
     settings: PipelineSettings,
     stop: threading.Event,
     seconds: float | None,
-    feed: "Feed | None",
+    feed: TimedRows | None,
     listen: Listener,
     say: Say,
     plan: Plan | None,
-) -> Outcome:
-    outcome = Outcome()
+) -> JobOutcome:
+    outcome = JobOutcome()
     now_us = feed.start_us if feed is not None else time.time_ns() // 1000
     job = _prepare(settings, now_us, say, outcome, plan)
     if feed is None:
@@ -250,7 +267,9 @@ def _run(
     return outcome
 
 
-def see_off(waiting: Waiting, stop: threading.Event, say: Say, patience_s: float = COURIER_S) -> list[str]:
+def see_off(
+    waiting: WaitingFolder, stop: threading.Event, say: Say, patience_s: float = COURIER_S
+) -> list[str]:
     """Let the courier bring what gateways have not taken yet, as nobody will later; notes of what they never took."""
     deadline = time.monotonic() + patience_s
     while waiting.names() and time.monotonic() < deadline and not stop.is_set():
@@ -275,7 +294,7 @@ def _courier(job: Job, settings: PipelineSettings, say: Say) -> Iterator[Courier
             yield courier
 
 
-def _forget_uncommitted(waiting: Waiting, checkpoint: str) -> None:
+def _forget_uncommitted(waiting: WaitingFolder, checkpoint: str) -> None:
     """Drop what waits of batches that Spark will try again; refuse a checkpoint that has forgotten its commits."""
     committed = committed_batch(checkpoint)
     later = [name.batch for name in waiting.names() if name.writer == waiting.writer and name.batch > 0]
@@ -294,12 +313,12 @@ def _watch(
     settings: PipelineSettings,
     stop: threading.Event,
     seconds: float | None,
-    feed: "Feed | None",
+    feed: TimedRows | None,
     listen: Listener,
     say: Say,
-    outcome: Outcome,
+    outcome: JobOutcome,
     courier: Courier | None = None,
-) -> Outcome:
+) -> JobOutcome:
     """Start the stream and see it to its end."""
     heard = _Ears(job, outcome, listen)
     query = _start(flagged, now, job, settings, say, stop)
@@ -326,7 +345,9 @@ def _watch(
     return outcome
 
 
-def _prepare(settings: PipelineSettings, now_us: int, say: Say, outcome: Outcome, given: Plan | None) -> Job:
+def _prepare(
+    settings: PipelineSettings, now_us: int, say: Say, outcome: JobOutcome, given: Plan | None
+) -> Job:
     """Lake, plan and checkpoint, made or found to fit each other."""
     checkpoint = settings.checkpoint_of()
     identity = _read_checkpoint(checkpoint)
@@ -429,7 +450,7 @@ def _first_line(fault: BaseException) -> str:
 class _Ears:
     """Hears of finished batches by their ledgers in the lake: that works wherever they were written."""
 
-    def __init__(self, job: Job, outcome: Outcome, listen: Listener) -> None:
+    def __init__(self, job: Job, outcome: JobOutcome, listen: Listener) -> None:
         self._job, self._outcome, self._listen = job, outcome, listen
         self._next = job.lake.last_batch(job.writer) + 1
 
@@ -456,23 +477,6 @@ class _Ears:
 # replay
 
 
-class Feed(Protocol):
-    """Rows and a time of their own, instead of the sources and the wall clock."""
-
-    start_us: int
-    """the time at which it begins"""
-
-    def open(
-        self, session: SparkSession, settings: PipelineSettings, grid: Grid
-    ) -> tuple[DataFrame, DataFrame]:
-        """Streams of flagged measurements, and of times in microseconds."""
-        ...
-
-    def turn(self, newest: datetime | None) -> bool:
-        """Called a few times a second with the newest tick published; True when all is done."""
-        ...
-
-
 def replay(
     session: SparkSession,
     settings: PipelineSettings,
@@ -483,7 +487,7 @@ def replay(
     until: datetime | None = None,
     listen: Listener = _quiet,
     say: Say = _quiet,
-) -> Outcome:
+) -> JobOutcome:
     """Feed what lies in the sources to the stream as if it arrived now, `speed` times as fast as it was.
 
     The grids go to a lake of their own, beside the configuration's (``lake.replay``), made anew each time.

@@ -56,7 +56,7 @@ Positions = Mapping[str, tuple[Floats, Floats]]
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class DataSurvey:
     """What a look at the data has found."""
 
     positions: Positions
@@ -65,7 +65,7 @@ class Seen:
     last_us: int
 
 
-def look(flagged: DataFrame, grid: Grid) -> Seen | None:
+def look(flagged: DataFrame, grid: Grid) -> DataSurvey | None:
     """One pass over a batch: who speaks of what, from where, from when to when; None if nobody does."""
     found = (
         flagged.where("flag = 1")
@@ -84,7 +84,7 @@ def look(flagged: DataFrame, grid: Grid) -> Seen | None:
     for group in groups_of(grid.attributes):
         mine = found.filter(pc.is_in(found["attribute"], pa.array(group.inputs)))
         positions[group.name] = (mine["x"].to_numpy(), mine["y"].to_numpy())
-    return Seen(positions, pc.min(found["first"]).as_py(), pc.max(found["last"]).as_py())
+    return DataSurvey(positions, pc.min(found["first"]).as_py(), pc.max(found["last"]).as_py())
 
 
 def for_all_groups(grid: Grid, x: Floats, y: Floats) -> Positions:

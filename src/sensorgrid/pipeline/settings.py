@@ -23,6 +23,7 @@ from sensorgrid.configuration.base import (
 )
 from sensorgrid.configuration.network import NetworkSettings, build, with_errors
 from sensorgrid.links.wire import fingerprint
+from sensorgrid.model.errors import GridError
 from sensorgrid.model.grid import Grid
 from sensorgrid.pipeline.delivery.gateway import Entrance, GatewaySink
 from sensorgrid.pipeline.delivery.publish import LoopbackSink, NoSink, Sink
@@ -427,7 +428,9 @@ def settings_of(content: dict[str, Any], subject: str, folder: Path) -> Pipeline
         found = PipelineSettings(**content)
         grid = found.grid.grid()
     except ValidationError as error:
-        raise SettingsError(f"{subject}: {faults_of(error, 'docs/pipeline.md')}") from None
+        raise SettingsError(f"{subject}: {faults_of(error, PipelineSettings)}") from None
+    except GridError as error:
+        raise SettingsError(f"{subject}: grid.{error}") from None
     for name in found.quality.attributes:
         if name not in found.series_limits(grid):
             raise SettingsError(

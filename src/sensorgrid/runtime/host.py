@@ -8,6 +8,7 @@ import asyncio
 import ssl
 from collections.abc import Callable
 from datetime import UTC, datetime
+from itertools import islice
 from random import Random
 from typing import Any
 
@@ -36,6 +37,7 @@ from sensorgrid.overlay.events import (
 )
 from sensorgrid.overlay.geography import box_of
 from sensorgrid.overlay.mechanisms.streams import EARLY_MAX
+from sensorgrid.overlay.messages import Clip
 from sensorgrid.overlay.policies.interface import Never, Policy
 from sensorgrid.overlay.policies.ours import Ours
 from sensorgrid.overlay.policies.paper import Paper
@@ -48,6 +50,8 @@ DRAIN_S = 5.0
 CLIENTS_MAX = 20_000
 ANSWERS_BYTES_MAX = 4 << 20
 """that may wait for a publisher or an observer"""
+RECEIVERS_MAX = 20_000
+"""boxes of clients in one answer to an observer"""
 REVISIONS_MAX = 1 << 14
 LAKE_PAUSES_S = (0.2, 0.5, 1.0, 2.0, 4.0)
 """between tries to read the lake; after the last, its ticks are gaps"""
@@ -208,7 +212,7 @@ class Host:
         except TimeoutError:
             sorry = wire.Sorry(f"found no greeting, expected one within {ANSWER_S:g} s")
         except wire.WireError as error:
-            sorry = wire.Sorry(str(error), wire.Code.VERSION)
+            sorry = wire.Sorry(str(error), wire.NoConnection.VERSION)
         except ConnectionError:
             return
         if sorry is not None:
@@ -223,18 +227,18 @@ class Host:
             return wire.Sorry(
                 f"wire: found versions {_list(hello.versions)}, expected one of {_list(self.versions)};"
                 f" broker {self.me} runs {self._software or 'another release'}",
-                wire.Code.VERSION,
+                wire.NoConnection.VERSION,
             )
         terms = self.roster.terms
         if hello.grid is not None and hello.grid != terms.grid:
             return wire.Sorry(
                 f"grid: found {hello.grid}, expected {terms.grid}: both sides need the same [grid]",
-                wire.Code.GRID,
+                wire.NoConnection.GRID,
             )
         if hello.roster is not None and (difference := self.roster.summary.difference(hello.roster)):
-            return wire.Sorry(difference.text, wire.Code(difference.code.value))
+            return wire.Sorry(difference.text, wire.NoConnection(difference.code.value))
         if self.stopping:
-            return wire.Sorry(f"broker {self.me} stops", wire.Code.STOPPING)
+            return wire.Sorry(f"broker {self.me} stops", wire.NoConnection.STOPPING)
         if hello.role == wire.BROKER:
             if hello.id is None or hello.id == self.me or PeerId(hello.id) not in self.roster.by_id:
                 text = f"broker {hello.id}: expected another one of [network]"
@@ -242,15 +246,15 @@ class Host:
                     return wire.Sorry(text)
                 # It may be new in a newer roster. That is for those to say whom this broker knows.
                 self.driver.feed(Outdated())
-                return wire.Sorry(f"{text} as in roster {self.roster.version}", wire.Code.UNKNOWN)
+                return wire.Sorry(f"{text} as in roster {self.roster.version}", wire.NoConnection.UNKNOWN)
             if self.me < hello.id and PeerId(hello.id) in self.driver.dialling:
                 return wire.Sorry(
-                    "we dialled each other: the smaller number's connection counts", wire.Code.CROSSED
+                    "we dialled each other: the smaller number's connection counts", wire.NoConnection.CROSSED
                 )
         elif hello.role == wire.CLIENT:
             if self.clients >= CLIENTS_MAX:
                 return wire.Sorry(
-                    f"broker {self.me}: found {self.clients} clients, expected fewer", wire.Code.FULL
+                    f"broker {self.me}: found {self.clients} clients, expected fewer", wire.NoConnection.FULL
                 )
         elif hello.role not in (wire.PUBLISHER, wire.OBSERVER):
             return wire.Sorry(f"role: found {hello.role!r}, expected broker, client, publisher or observer")
@@ -281,7 +285,7 @@ class Host:
                 lambda message: self._publish(peer, message), lambda reason: self._publisher_gone(peer)
             )
         elif hello.role == wire.OBSERVER:
-            peer.serve(lambda _: self._observed(peer), lambda _: None)
+            peer.serve(lambda asked: self._observed(peer, asked), lambda _: None)
         elif hello.role == wire.BROKER:
             assert hello.id is not None
             self.driver.adopt(PeerId(hello.id), peer)
@@ -379,7 +383,7 @@ class Host:
         """What an operator may want to know."""
         driver, broker = self.driver, self.broker
         streams = [
-            wire.Stream(
+            wire.SupplyStatus(
                 attribute=supply.attribute,
                 cell=supply.cell,
                 path=(self.me,) if supply.owned else None if supply.path is None else tuple(supply.path),
@@ -405,9 +409,28 @@ class Host:
             messages=dict(broker.kernel.counters.messages),
         )
 
-    def _observed(self, peer: Peer) -> None:
+    def receivers(self) -> wire.Receivers:
+        """Who is fed, and with what: for each client the boxes that it wants."""
+        boxes: dict[tuple[int, int, Clip], list[int]] = {}
+        for supplies in self.broker.boards.outlets.supplies.values():
+            for supply in supplies.values():
+                for entry in supply.entries.values():
+                    if entry.clip is not None:
+                        found = boxes.setdefault((entry.peer, entry.attribute, entry.clip), [0, 0])
+                        found[0] += 1
+                        found[1] += entry.size
+        shown = [
+            wire.Receiver(client, attribute, clip.box, clip.limits, cells, points)
+            for (client, attribute, clip), (cells, points) in islice(boxes.items(), RECEIVERS_MAX)
+        ]
+        return wire.Receivers(self.me, tuple(shown), len(boxes) - len(shown))
+
+    def _observed(self, peer: Peer, asked: bytes) -> None:
         if peer.link is not None and not peer.link.waiting:  # else it has not even read the last one
-            self._answer(peer, wire.encode_status(self.status()))
+            if asked == wire.ASK_RECEIVERS:
+                self._answer(peer, wire.encode_receivers(self.receivers()))
+            else:
+                self._answer(peer, wire.encode_status(self.status()))
 
     # -- the lake
 

@@ -33,7 +33,7 @@ Say = Callable[[str, str], None]
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class SupervisedPart:
     """A command to keep running."""
 
     name: str
@@ -50,7 +50,7 @@ class Part:
 class _Child:
     """A part and the process that is it at the moment."""
 
-    def __init__(self, part: Part) -> None:
+    def __init__(self, part: SupervisedPart) -> None:
         self.part = part
         self.process: Process | None = None
         self.state = "waiting"
@@ -76,7 +76,7 @@ class Supervisor:
     """Runs until `stop` is called, or a signal asks for it."""
 
     def __init__(
-        self, parts: Sequence[Part], say: Say, status: Path | None = None, *, signals: bool = True
+        self, parts: Sequence[SupervisedPart], say: Say, status: Path | None = None, *, signals: bool = True
     ) -> None:
         """Without `signals`, whoever runs it hears them and calls `stop`."""
         self._children = [_Child(part) for part in parts]

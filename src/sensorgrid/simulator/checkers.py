@@ -25,7 +25,7 @@ from sensorgrid.overlay.session import Session
 from sensorgrid.simulator.world import World
 
 
-class Ledger:
+class QueryLedger:
     """What one query was given."""
 
     def __init__(self, grid: Grid, ask: Query, start: int) -> None:
@@ -45,13 +45,13 @@ class Deliveries:
 
     def __init__(self, world: World) -> None:
         self.world = world
-        self.ledgers: dict[tuple[PeerId, QueryId], Ledger] = {}
+        self.ledgers: dict[tuple[PeerId, QueryId], QueryLedger] = {}
         self.wrong: list[str] = []
         world.on_deliver = self.delivered
 
     def expect(self, client: PeerId, query: QueryId, ask: Query, start: int) -> None:
         """A query is posed."""
-        self.ledgers[client, query] = Ledger(self.world.grid, ask, start)
+        self.ledgers[client, query] = QueryLedger(self.world.grid, ask, start)
 
     def delivered(self, client: PeerId, block: Deliver) -> None:
         """A block reaches a user."""
@@ -198,7 +198,7 @@ def conservation(world: World) -> Iterator[str]:
         if actor is None or peer in restless:
             continue
         intake = actor.boards.intake if isinstance(actor, Broker) else actor.intake  # type: ignore[attr-defined]
-        for provider, known in intake.sources.items():
+        for provider, known in intake.feeds.items():
             taken |= {(provider, peer, generation, cell) for generation, cell in known}
     fed = {
         (peer, receiver, generation, cell)
@@ -225,7 +225,7 @@ def leftovers(world: World) -> Iterator[str]:
         rest: dict[str, object] = {
             "entries": outlets.entries,
             "relayed supplies": relays,
-            "sources": broker.boards.intake.sources,
+            "sources": broker.boards.intake.feeds,
             "waiting requests": broker.boards.requests,
             "reservations": outlets.reservations,
             "used budget": outlets.used,
@@ -243,7 +243,7 @@ def leftovers(world: World) -> Iterator[str]:
     for peer, session in sessions_of(world).items():
         rest = {
             "queries": session.queries,
-            "sources": session.intake.sources,
+            "sources": session.intake.feeds,
             "connections": session.links.up,
             "lookups": session.lookups,
             "sleeping": session.sleeping,

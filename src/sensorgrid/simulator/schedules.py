@@ -51,7 +51,7 @@ MEASURE_S = 3.0
 
 
 @dataclass(slots=True)
-class Outcome:
+class ScheduleOutcome:
     """What became of one schedule."""
 
     seed: int
@@ -113,7 +113,7 @@ class Schedule:
         factor = max(self.slow.get(a, 1.0), self.slow.get(b, 1.0))
         return factor * (0.005 + 0.04 * Random(f"{self.seed} {min(a, b)} {max(a, b)}").random())
 
-    def play(self) -> Outcome:
+    def play(self) -> ScheduleOutcome:
         """From the first broker to the last client."""
         self._build()
         world, rng = self.world, self.rng
@@ -137,7 +137,7 @@ class Schedule:
         self.problems += checkers.leftovers(world)
         self.problems += self.deliveries.wrong[:5]
         statuses = [world.status(c, q) for c, queries in self.clients.items() for q in queries]
-        return Outcome(
+        return ScheduleOutcome(
             self.seed,
             self.problems,
             self.levels,
@@ -220,11 +220,11 @@ class Schedule:
     def _join(self) -> None:
         """A client comes with one or two queries, mostly around the hot region."""
         rng, world = self.rng, self.world
-        entries = list(self.brokers)
-        rng.shuffle(entries)
+        order = list(self.brokers)
+        rng.shuffle(order)
         roams = rng.random() < (0.2 if self.relayed else 0.85)
         version = 1 if self.mixed and self.chance.random() < 0.5 else VERSION
-        client = world.add_client(self._settings(1), tuple(entries), roams, version)
+        client = world.add_client(self._settings(1), tuple(order), roams, version)
         self.clients[client] = {}
         for number in range(rng.choice((1, 1, 2))):
             ask = self._ask()
@@ -328,9 +328,9 @@ class Schedule:
             self.slow[victim] = 1.0 if victim in self.slow else rng.uniform(2.0, 4.0)
             world.rerouted()
         elif kind == "move" and self.clients:
-            entries = list(self.brokers)
-            rng.shuffle(entries)
-            world.move(rng.choice(sorted(self.clients)), tuple(entries))
+            order = list(self.brokers)
+            rng.shuffle(order)
+            world.move(rng.choice(sorted(self.clients)), tuple(order))
         elif kind == "cancel" and self.clients:
             client = rng.choice(sorted(self.clients))
             for query in list(self.clients[client]):
@@ -445,6 +445,6 @@ def _without_numbers(what: str) -> str:
     return re.sub(r"generation \d+", "", what)
 
 
-def play(seed: int, watch: bool = False, trace: bool = False, relayed: bool = False) -> Outcome:
+def play(seed: int, watch: bool = False, trace: bool = False, relayed: bool = False) -> ScheduleOutcome:
     """Play one schedule. Watching checks every broker's rules after every event, and takes long."""
     return Schedule(seed, watch, trace, relayed).play()

@@ -75,7 +75,7 @@ class Latency:
     """the shorter of both directions; NaN where none was measured, or only such as light could not make"""
 
 
-class _Node(msgspec.Struct, frozen=True):
+class _TopologyNode(msgspec.Struct, frozen=True):
     id: str
     name: str
     lon: float
@@ -91,7 +91,7 @@ class _Edge(msgspec.Struct, frozen=True):
 class _Network(msgspec.Struct, frozen=True):
     name: str
     kind: str
-    nodes: list[_Node]
+    nodes: list[_TopologyNode]
     edges: list[_Edge]
 
 

@@ -9,7 +9,6 @@ import hashlib
 from collections.abc import Callable, Collection
 from heapq import heappop, heappush
 from random import Random
-from typing import Protocol
 
 from msgspec import Struct
 
@@ -22,6 +21,7 @@ from sensorgrid.overlay.assembly import Plug
 from sensorgrid.overlay.broker import Broker
 from sensorgrid.overlay.codec import as_of, encode
 from sensorgrid.overlay.events import (
+    Actor,
     Batch,
     Cancelled,
     Connect,
@@ -57,16 +57,6 @@ from sensorgrid.simulator.network import Connection
 
 class WorldError(SensorGridError, RuntimeError):
     """A simulation that cannot go on."""
-
-
-class Actor(Protocol):
-    """A broker or a client."""
-
-    def handle(self, event: Event, now: Instant) -> list[Effect]:
-        """One event."""
-
-    def next_wakeup(self) -> Instant | None:
-        """When it wants to be woken."""
 
 
 class Node:
@@ -112,7 +102,7 @@ class World:
     >>> settings = Settings(budget=4 * grid.points_per_period, depth=8)
     >>> world = World(grid, seed=1)
     >>> world.add_brokers(2, settings, lambda: Ours(True))
-    >>> client = world.add_client(settings, entries=(PeerId(1),))
+    >>> client = world.add_client(settings, brokers=(PeerId(1),))
     >>> got = []
     >>> world.on_deliver = lambda who, block: got.append((block.tick, sum(s.points for s in block.slabs)))
     >>> world.run(until=1.0)
@@ -198,12 +188,12 @@ class World:
         self.assign([Region(0, count + number, PeerId(number), 1) for number in range(count)])
 
     def add_client(
-        self, settings: Settings, entries: tuple[PeerId, ...], roams: bool = True, version: int = VERSION
+        self, settings: Settings, brokers: tuple[PeerId, ...], roams: bool = True, version: int = VERSION
     ) -> PeerId:
         """A client that knows some brokers."""
         me = PeerId(BROKERS_MAX + self._clients)
         self._clients += 1
-        session = Session(me, self.grid, settings, entries, Random(f"{self.seed} {me}"), roams)
+        session = Session(me, self.grid, settings, brokers, Random(f"{self.seed} {me}"), roams)
         self.nodes[me] = Node(session, version)
         return me
 
@@ -252,9 +242,9 @@ class World:
         """Change a running query now."""
         self.feed(client, Refined(query, ask))
 
-    def move(self, client: PeerId, entries: tuple[PeerId, ...]) -> None:
+    def move(self, client: PeerId, brokers: tuple[PeerId, ...]) -> None:
         """A client is near other brokers now."""
-        self.feed(client, Moved(entries))
+        self.feed(client, Moved(brokers))
 
     def cancel(self, client: PeerId, query: QueryId) -> None:
         """Cancel a query now."""

@@ -12,7 +12,7 @@ from sensorgrid.pipeline.gridding.kernels.interface import Observations
 from sensorgrid.pipeline.verification import trial
 from sensorgrid.pipeline.verification.engine import Estimate, Learnt
 from sensorgrid.pipeline.verification.folds import fold_of, folds_for, split
-from sensorgrid.pipeline.verification.network import Network, VerificationError, places
+from sensorgrid.pipeline.verification.network import StationNetwork, VerificationError, places
 from sensorgrid.pipeline.verification.trial import KernelMethod, OurMethod, run_fold
 from sensorgrid.pipeline.verification.verify import verify
 
@@ -60,7 +60,9 @@ def test_no_station_is_in_its_own_training_set() -> None:
             assert near.min() > 0
 
 
-def spoilt(network: Network, stations: "np.ndarray[tuple[int], np.dtype[np.bool_]]", by: float) -> Network:
+def spoilt(
+    network: StationNetwork, stations: "np.ndarray[tuple[int], np.dtype[np.bool_]]", by: float
+) -> StationNetwork:
     """The same network, with what some stations read moved far away."""
     moments = []
     for moment in network.moments:

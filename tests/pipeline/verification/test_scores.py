@@ -13,17 +13,17 @@ from pipeline_networks import made
 from sensorgrid.pipeline.gridding.kernels.interface import Observations
 from sensorgrid.pipeline.verification import scores
 from sensorgrid.pipeline.verification.engine import Estimate, Learnt
-from sensorgrid.pipeline.verification.trial import Heard, Told
+from sensorgrid.pipeline.verification.trial import FoldEstimates, Heard
 from sensorgrid.pipeline.verification.verify import verify
 
 NUMBERS = st.floats(-50, 50, allow_nan=False).map(lambda x: round(x, 3))
 TOLD = st.lists(st.tuples(NUMBERS, NUMBERS, st.floats(0, 20), st.floats(0, 1e5)), min_size=15, max_size=60)
 
 
-def told_of(rows: list[tuple[float, float, float, float]]) -> Told:
+def told_of(rows: list[tuple[float, float, float, float]]) -> FoldEstimates:
     reading, values, error, distance = (np.array(column) for column in zip(*rows, strict=True))
     numbers = np.arange(len(rows))
-    return Told(
+    return FoldEstimates(
         reading, values, values - error, values + error, distance, numbers, (numbers + 1) * 3_600_000_000
     )
 
@@ -70,7 +70,7 @@ def test_what_was_refused_is_told_by_level_of_the_reading() -> None:
 
 def test_hours_are_those_in_which_the_tick_lies() -> None:
     end_us = np.array([1, 1, 24, 25]) * 3_600_000_000  # ends at 01:00, 00:00 and 01:00 of the next day
-    told = Told(*(np.zeros(4) for _ in range(5)), np.zeros(4, np.int64), end_us)
+    told = FoldEstimates(*(np.zeros(4) for _ in range(5)), np.zeros(4, np.int64), end_us)
 
     assert [(h["hour"], h["readings"]) for h in scores.by_hour(told)] == [(0, 3), (23, 1)]
 

@@ -22,7 +22,7 @@ Ints = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class IndexEntry:
     """What is stored, each at most once: an owner may want several boxes of one cell."""
 
     cell: Cell
@@ -57,7 +57,7 @@ class GbdTree(Protocol):
     def __len__(self) -> int:
         """Number of entries."""
 
-    def __iter__(self) -> Iterator[Entry]:
+    def __iter__(self) -> Iterator[IndexEntry]:
         """All entries, depth first, within a cell by owner and box: the whole state."""
 
     def insert(self, fragments: Fragments, owner: int) -> None:
@@ -84,7 +84,7 @@ class GbdTree(Protocol):
     def covering(self, cell: Cell) -> Cell | None:
         """The nearest cell with an entry that contains the given one, itself included."""
 
-    def under(self, cell: Cell) -> list[Entry]:
+    def under(self, cell: Cell) -> list[IndexEntry]:
         """Everything at and below a cell."""
 
     def overlaps(self, box: Box, limits: tuple[int, int, int] | None = None) -> Ints:

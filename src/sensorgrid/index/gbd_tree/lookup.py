@@ -27,7 +27,7 @@ _BIT_NUMBERS = np.zeros(64, np.int64)
 _BIT_NUMBERS[[(_SEQUENCE << n & 2**64 - 1) >> 58 for n in range(64)]] = np.arange(64)
 
 
-class View(NamedTuple):
+class LookupArrays(NamedTuple):
     """The arrays that a lookup reads, of the pages and of the grid's layout."""
 
     keys: Ints
@@ -114,7 +114,7 @@ def _scan(boxes: Boxes, fill: int, box: Boxes, columns: int, hits: Ints, count: 
 
 
 @jit
-def _collect(box: Boxes, limits: Ints, view: View, hits: Ints, count: int) -> tuple[Ints, int]:
+def _collect(box: Boxes, limits: Ints, view: LookupArrays, hits: Ints, count: int) -> tuple[Ints, int]:
     """Append the owners of all entries that overlap a box on one side of the date line; some repeat."""
     # Locals: compiled code counts references when it takes an array out of a tuple.
     keys, owners, boxes, fills, listed = view.keys, view.owners, view.boxes, view.fill, view.listed
@@ -230,7 +230,9 @@ def _sort_unique(hits: Ints, count: int, marks: Words) -> tuple[int, Words]:
 
 
 @jit
-def _lookup(box: Boxes, limits: Ints, view: View, hits: Ints, marks: Words) -> tuple[Ints, int, Words]:
+def _lookup(
+    box: Boxes, limits: Ints, view: LookupArrays, hits: Ints, marks: Words
+) -> tuple[Ints, int, Words]:
     """The owners of all entries that overlap a box, sorted and each once: the first `count` of hits."""
     columns = view.widths[0, X] << view.bits[0]
     end = box[1]
@@ -253,7 +255,7 @@ def overlaps_one(
     x0: int, x1: int, y0: int, y1: int, limit_x: int, limit_y: int, limit_t: int,
 ) -> Ints:  # fmt: skip
     """The owners of all entries that overlap a box, at ranks below the limits."""
-    view = View(keys, owners, boxes, fill, listed, bounds, group_bounds, state, bits, axes, widths)
+    view = LookupArrays(keys, owners, boxes, fill, listed, bounds, group_bounds, state, bits, axes, widths)
     box, limits = np.array([x0, x1, y0, y1], np.int32), np.array([limit_x, limit_y, limit_t], np.int64)
     hits, count, _ = _lookup(box, limits, view, np.empty(2 * PAGE, np.int64), np.zeros(64, np.uint64))
     return hits[:count]
@@ -266,7 +268,7 @@ def overlaps_many(
     asked: Boxes, limits: Ints,
 ) -> tuple[Ints, Ints]:  # fmt: skip
     """For each box the owners of all entries that overlap it, end to end; and how many for each."""
-    view = View(keys, owners, boxes, fill, listed, bounds, group_bounds, state, bits, axes, widths)
+    view = LookupArrays(keys, owners, boxes, fill, listed, bounds, group_bounds, state, bits, axes, widths)
     size, total = len(asked), 0
     counts, found = np.empty(size, np.int64), np.empty(4 * PAGE, np.int64)
     hits, marks = np.empty(4 * PAGE, np.int64), np.zeros(64, np.uint64)

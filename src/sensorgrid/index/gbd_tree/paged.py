@@ -16,7 +16,7 @@ from sensorgrid.index.gbd_tree.checks import (
     check_rows,
     full_limits,
 )
-from sensorgrid.index.gbd_tree.interface import Entry, Hits
+from sensorgrid.index.gbd_tree.interface import Hits, IndexEntry
 from sensorgrid.index.gbd_tree.pages import ENTRIES, FILL, PAGE
 from sensorgrid.index.layout import layout_of
 from sensorgrid.model.box import Box
@@ -63,7 +63,7 @@ class PagedTree:
     def __len__(self) -> int:
         return int(self._pages.state[ENTRIES])
 
-    def __iter__(self) -> Iterator[Entry]:
+    def __iter__(self) -> Iterator[IndexEntry]:
         return iter(self.under(Cell(1)))
 
     def __repr__(self) -> str:
@@ -113,7 +113,7 @@ class PagedTree:
         length = runs.covering_length(self._pages, start, cell.length, self._layout.digits)
         return None if length < 0 else Cell(cell.code >> (cell.length - length))
 
-    def under(self, cell: Cell) -> list[Entry]:
+    def under(self, cell: Cell) -> list[IndexEntry]:
         """Everything at and below a cell."""
         keys, owners, boxes, points = runs.entries_between(self._pages, *self._run(cell))
         starts, lengths = runs.cells_of(keys, self._layout.digits)
@@ -121,7 +121,7 @@ class PagedTree:
         columns = (column[order].tolist() for column in (starts, lengths, owners, boxes, points))
         digits = self._layout.digits
         return [
-            Entry(Cell.of_interval(start, length, digits), owner, Box(*box), wanted)
+            IndexEntry(Cell.of_interval(start, length, digits), owner, Box(*box), wanted)
             for start, length, owner, box, wanted in zip(*columns, strict=True)
         ]
 
@@ -156,7 +156,7 @@ class PagedTree:
     def _use(self, stored: pages.Pages) -> None:
         """Go on with other pages; the view of them is what every lookup reads."""
         self._pages = stored
-        self._view = lookup.View(
+        self._view = lookup.LookupArrays(
             keys=stored.keys,
             owners=stored.owners,
             boxes=stored.boxes,

@@ -16,7 +16,7 @@ from sensorgrid.index.gbd_tree.checks import (
     check_rows,
     full_limits,
 )
-from sensorgrid.index.gbd_tree.interface import Entry, Hits
+from sensorgrid.index.gbd_tree.interface import Hits, IndexEntry
 from sensorgrid.index.layout import RX
 from sensorgrid.model.box import Box
 from sensorgrid.model.errors import DuplicateEntryError, MissingEntryError, SensorGridError
@@ -32,7 +32,7 @@ class _Node:
 
     def __init__(self, cell: Cell) -> None:
         self.cell = cell
-        self.entries: dict[tuple[int, Box], Entry] = {}
+        self.entries: dict[tuple[int, Box], IndexEntry] = {}
         self.children: list[_Node | None] = [None, None]
         self.count = 0
         self.size = 0
@@ -51,7 +51,7 @@ class ReferenceTree:
     def __repr__(self) -> str:
         return f"<ReferenceTree of {len(self):,} entries>"
 
-    def __iter__(self) -> Iterator[Entry]:
+    def __iter__(self) -> Iterator[IndexEntry]:
         return iter(self.under(Cell(1)))
 
     def insert(self, fragments: Fragments, owner: int) -> None:
@@ -90,9 +90,9 @@ class ReferenceTree:
                 return candidate
         return None
 
-    def under(self, cell: Cell) -> list[Entry]:
+    def under(self, cell: Cell) -> list[IndexEntry]:
         """Everything at and below a cell."""
-        entries: list[Entry] = []
+        entries: list[IndexEntry] = []
         nodes = [self._node(cell)]
         while nodes:
             node = nodes.pop()
@@ -153,7 +153,7 @@ class ReferenceTree:
             node = node.children[int(digit)] if node else None
         return node
 
-    def _insert_all(self, entries: list[Entry]) -> None:
+    def _insert_all(self, entries: list[IndexEntry]) -> None:
         _check_once(entries, DuplicateEntryError)
         for entry in entries:
             if self._stored(entry):
@@ -161,7 +161,7 @@ class ReferenceTree:
         for entry in entries:
             self._insert(entry)
 
-    def _remove_all(self, entries: list[Entry]) -> None:
+    def _remove_all(self, entries: list[IndexEntry]) -> None:
         _check_once(entries, MissingEntryError)
         for entry in entries:
             if not self._stored(entry):
@@ -169,11 +169,11 @@ class ReferenceTree:
         for entry in entries:
             self._remove(entry)
 
-    def _stored(self, entry: Entry) -> bool:
+    def _stored(self, entry: IndexEntry) -> bool:
         node = self._node(entry.cell)
         return node is not None and (entry.owner, entry.box) in node.entries
 
-    def _insert(self, entry: Entry) -> None:
+    def _insert(self, entry: IndexEntry) -> None:
         node = self._root
         for length in range(entry.cell.length + 1):
             if length:
@@ -185,7 +185,7 @@ class ReferenceTree:
             node.size += entry.points
         node.entries[entry.owner, entry.box] = entry
 
-    def _remove(self, entry: Entry) -> None:
+    def _remove(self, entry: IndexEntry) -> None:
         path = [self._root]
         for digit in str(entry.cell) if entry.cell.length else "":
             child = path[-1].children[int(digit)]
@@ -199,7 +199,7 @@ class ReferenceTree:
             if not node.count:
                 parent.children[node.cell.code & 1] = None
 
-    def _meet(self, entry: Entry, box: Box, limits: tuple[int, ...]) -> bool:
+    def _meet(self, entry: IndexEntry, box: Box, limits: tuple[int, ...]) -> bool:
         starts, _ = entry.cell.geometry(self.grid)
         cell = entry.cell.box(self.grid)
         return all(starts[RX + axis] < limits[axis] for axis in range(3)) and any(
@@ -209,7 +209,7 @@ class ReferenceTree:
             for b in self.grid.plain_boxes(box)
         )
 
-    def _box_entries(self, boxes: Boxes, owners: Ints, limits: Ints | None) -> list[Entry]:
+    def _box_entries(self, boxes: Boxes, owners: Ints, limits: Ints | None) -> list[IndexEntry]:
         boxes, owners, rows = check_rows(self.grid, full_limits(self.grid), boxes, owners, limits)
         entries = []
         for i, row in enumerate(boxes):
@@ -218,11 +218,11 @@ class ReferenceTree:
         return entries
 
 
-def _entry(fragment: Fragment, owner: int) -> Entry:
-    return Entry(fragment.cell, owner, fragment.box, fragment.points)
+def _entry(fragment: Fragment, owner: int) -> IndexEntry:
+    return IndexEntry(fragment.cell, owner, fragment.box, fragment.points)
 
 
-def _check_once(entries: list[Entry], error: type[SensorGridError]) -> None:
+def _check_once(entries: list[IndexEntry], error: type[SensorGridError]) -> None:
     seen = set()
     for entry in entries:
         if (entry.cell, entry.owner, entry.box) in seen:
@@ -235,6 +235,6 @@ def _box(row: Boxes) -> Box:
     return Box(x0, x1, y0, y1)
 
 
-def _name(entry: Entry) -> str:
+def _name(entry: IndexEntry) -> str:
     box = [entry.box.x0, entry.box.x1, entry.box.y0, entry.box.y1]
     return f"cell {entry.cell}, owner {entry.owner}, box {box}"

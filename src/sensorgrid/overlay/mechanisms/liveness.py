@@ -7,7 +7,7 @@ something from time to time, and a connection without a word for three such time
 from sensorgrid.model.ids import Instant, PeerId
 from sensorgrid.overlay.boards import Boards
 from sensorgrid.overlay.events import Broken, PeerDown, RosterChanged, Unused, Woke
-from sensorgrid.overlay.kernel import Kernel
+from sensorgrid.overlay.kernel import BrokerKernel
 from sensorgrid.overlay.mechanism import Mechanism
 from sensorgrid.overlay.messages import Alive
 from sensorgrid.overlay.settings import SILENCES
@@ -16,7 +16,7 @@ from sensorgrid.overlay.settings import SILENCES
 class Liveness(Mechanism):
     """The mechanism."""
 
-    def __init__(self, kernel: Kernel, boards: Boards) -> None:
+    def __init__(self, kernel: BrokerKernel, boards: Boards) -> None:
         self.kernel = kernel
         self.boards = boards
         self.handlers = {Alive: self.alive}

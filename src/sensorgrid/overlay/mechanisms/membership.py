@@ -13,7 +13,7 @@ from sensorgrid.model.ids import PeerId, is_broker
 from sensorgrid.overlay.boards import HeldRoster
 from sensorgrid.overlay.events import Adopted, Broken, Learned, Outdated, PeerUp, RosterChanged
 from sensorgrid.overlay.faces import RegionsFace
-from sensorgrid.overlay.kernel import Kernel
+from sensorgrid.overlay.kernel import BrokerKernel
 from sensorgrid.overlay.mechanism import Mechanism
 from sensorgrid.overlay.messages import Holds, Told
 from sensorgrid.overlay.roster import Roster
@@ -22,7 +22,7 @@ from sensorgrid.overlay.roster import Roster
 class Membership(Mechanism):
     """The mechanism."""
 
-    def __init__(self, kernel: Kernel, held: HeldRoster, regions: RegionsFace) -> None:
+    def __init__(self, kernel: BrokerKernel, held: HeldRoster, regions: RegionsFace) -> None:
         self.kernel = kernel
         self.held = held
         self.regions = regions

@@ -12,13 +12,13 @@ changed and the new value holds from then on; smoothing would need many periods 
 from heapq import nsmallest
 
 from sensorgrid.model.ids import Instant, PeerId, is_broker
-from sensorgrid.overlay.boards import Asked, Boards, Distances, Measured, Seen
+from sensorgrid.overlay.boards import Asked, Boards, Distances, Measured, ToldDistance
 from sensorgrid.overlay.events import PeerDown, RosterChanged, Routed, Woke
-from sensorgrid.overlay.kernel import Kernel, Notebook
+from sensorgrid.overlay.kernel import BrokerKernel, Notebook
 from sensorgrid.overlay.mechanism import Mechanism
 from sensorgrid.overlay.messages import Ping, Pong, Shifted
 
-View = dict[PeerId, Seen]
+View = dict[PeerId, ToldDistance]
 
 GAIN = 0.25
 """weight of a new measurement"""
@@ -63,7 +63,7 @@ class Neighbourhood(Mechanism):
 
     def __init__(
         self,
-        kernel: Kernel,
+        kernel: BrokerKernel,
         boards: Boards,
         distances: Distances,
         shifts: Notebook[tuple[PeerId, PeerId]] | None,
@@ -163,7 +163,7 @@ class Neighbourhood(Mechanism):
         now, seen = self.kernel.now, {}
         for other, delay_s, hops, age_s in message.view[:KNOWN_MAX]:
             if _sound(other, delay_s, hops):
-                seen[other] = Seen(delay_s, hops, now - max(0.0, age_s))
+                seen[other] = ToldDistance(delay_s, hops, now - max(0.0, age_s))
         self._sees(peer, seen)
 
     def shifted(self, peer: PeerId, message: Shifted) -> None:
@@ -176,7 +176,7 @@ class Neighbourhood(Mechanism):
             if delay_s is None:
                 changed = seen.pop(other, None) is not None
             elif _sound(other, delay_s, hops) and (before is not None or len(seen) < KNOWN_MAX):
-                seen[other] = Seen(delay_s, hops, self.kernel.now)
+                seen[other] = ToldDistance(delay_s, hops, self.kernel.now)
                 changed = before is None or before.hops != hops or _other(delay_s, before.delay_s)
             else:
                 changed = False

@@ -9,19 +9,19 @@ broker, so what arrives on many ways is passed on once.
 from sensorgrid.model.ids import Instant, PeerId, is_broker
 from sensorgrid.overlay.boards import Boards, Cells, Hearsay
 from sensorgrid.overlay.events import PeerDown, PeerUp, Woke
-from sensorgrid.overlay.kernel import Kernel
+from sensorgrid.overlay.kernel import BrokerKernel
 from sensorgrid.overlay.mechanism import Mechanism
-from sensorgrid.overlay.messages import News as NewsMessage
+from sensorgrid.overlay.messages import News
 
 INCARNATION_BITS = 20
 """of a version that count what was told in one life of a broker"""
 
 
-class News(Mechanism):
+class NewsExchange(Mechanism):
     """The mechanism."""
 
     def __init__(
-        self, kernel: Kernel, boards: Boards, hearsay: Hearsay, gossips: bool, carried: bool
+        self, kernel: BrokerKernel, boards: Boards, hearsay: Hearsay, gossips: bool, carried: bool
     ) -> None:
         self.kernel = kernel
         self.boards = boards
@@ -30,7 +30,7 @@ class News(Mechanism):
         self.carried = carried
         """whether it tells what it carries"""
         self.listens = {PeerUp: self.peer_up, PeerDown: self.peer_down, Woke: self.woke}
-        self.handlers = {NewsMessage: self.heard}
+        self.handlers = {News: self.heard}
         # A broker that has crashed and begins anew must still be believed.
         self._version = kernel.incarnation << INCARNATION_BITS
         self._told: tuple[int, Cells] | None = None
@@ -38,7 +38,7 @@ class News(Mechanism):
         """brokers whose news have to be passed on"""
         self._due: Instant | None = None
 
-    def heard(self, peer: PeerId, message: NewsMessage) -> None:
+    def heard(self, peer: PeerId, message: News) -> None:
         """Keep what is newer; clients have no say in this."""
         me, hearsay = self.kernel.me, self.hearsay
         if not is_broker(peer):
@@ -81,7 +81,7 @@ class News(Mechanism):
     def peer_up(self, event: PeerUp) -> None:
         """A newcomer hears everything."""
         if is_broker(event.peer):
-            self.kernel.send(event.peer, NewsMessage((self._item(), *self._known(event.peer))))
+            self.kernel.send(event.peer, News((self._item(), *self._known(event.peer))))
 
     def _known(self, peer: PeerId) -> list[tuple[PeerId, int, int, Cells]]:
         if not self.gossips:
@@ -117,8 +117,8 @@ class News(Mechanism):
             items.append(item)
         if not items:
             return
-        message = NewsMessage(tuple(items))
-        partners = (p for p in (*self.boards.intake.sources, *self.boards.outlets.entries) if is_broker(p))
+        message = News(tuple(items))
+        partners = (p for p in (*self.boards.intake.feeds, *self.boards.outlets.entries) if is_broker(p))
         for peer in dict.fromkeys((*self.boards.regions.peers, *partners)):
             if peer in kernel.links.up:
                 kernel.send(peer, message)

@@ -15,7 +15,7 @@ from sensorgrid.overlay.declined import Declined
 from sensorgrid.overlay.departures import Departures
 from sensorgrid.overlay.events import PeerDown, Woke
 from sensorgrid.overlay.geography import points_of
-from sensorgrid.overlay.kernel import Kernel, Notebook
+from sensorgrid.overlay.kernel import BrokerKernel, Notebook
 from sensorgrid.overlay.mechanism import Mechanism
 from sensorgrid.overlay.outlets import Entry, Supply
 from sensorgrid.overlay.policies.merging import merge
@@ -28,7 +28,7 @@ class Relaying(Mechanism):
 
     def __init__(
         self,
-        kernel: Kernel,
+        kernel: BrokerKernel,
         boards: Boards,
         service: Service,
         changed: Notebook[Supply],

@@ -14,9 +14,9 @@ from sensorgrid.overlay.boards import Boards
 from sensorgrid.overlay.declined import Declined
 from sensorgrid.overlay.departures import Departures
 from sensorgrid.overlay.events import Advised, PeerDown, Woke
-from sensorgrid.overlay.faces import Listener, Placement
+from sensorgrid.overlay.faces import BudgetListener, Placement
 from sensorgrid.overlay.geography import points_of
-from sensorgrid.overlay.kernel import Kernel
+from sensorgrid.overlay.kernel import BrokerKernel
 from sensorgrid.overlay.mechanism import Mechanism
 from sensorgrid.overlay.messages import Answer, Moving, Offer
 from sensorgrid.overlay.outlets import Entry, Reservation, Supply
@@ -47,10 +47,10 @@ class Replication(Mechanism):
 
     def __init__(
         self,
-        kernel: Kernel,
+        kernel: BrokerKernel,
         boards: Boards,
         service: Service,
-        listener: Listener,
+        listener: BudgetListener,
         placement: Placement | None,
         policy: Policy,
     ) -> None:
@@ -133,18 +133,18 @@ class Replication(Mechanism):
     def _begin(self, proposal: Proposal, advised: bool = False) -> None:
         kernel = self.kernel
         self._number += 1
-        source = None
+        provider = None
         if proposal.passes:
             supply = self.outlets.supplies[proposal.attribute][proposal.cell]
             assert supply.piece is not None, f"{proposal} of an owned region"
-            source = None if supply.piece.feed is None else supply.piece.feed.peer
+            provider = None if supply.piece.feed is None else supply.piece.feed.peer
         load = sum(points for _, points in self._movable(proposal, advised))
         if proposal.points is not None:
             load = min(load, proposal.points)
         if not load:
             return
         self.move = Move(self._number, proposal, load, kernel.now + kernel.settings.patience_s, advised)
-        kernel.send(proposal.target, Offer(self._number, proposal.attribute, proposal.cell, load, source))
+        kernel.send(proposal.target, Offer(self._number, proposal.attribute, proposal.cell, load, provider))
 
     def answered(self, peer: PeerId, message: Answer) -> None:
         """The target has reserved something, or not."""
@@ -271,7 +271,7 @@ class Replication(Mechanism):
             self.service.void(key)
         load = min(message.load, self.outlets.free)
         promised = load
-        if message.source == kernel.me and load < message.load:
+        if message.provider == kernel.me and load < message.load:
             # Handed back: what the relay takes now will be free.
             spare = sum(e.size for e in self.outlets.streams_to(peer, message.attribute, message.cell))
             promised = message.load if load + spare >= message.load else 0
@@ -280,7 +280,7 @@ class Replication(Mechanism):
             return
         due = kernel.now + kernel.settings.reservation_s
         self.service.reserve(
-            Reservation(peer, message.number, message.attribute, message.cell, load, due, message.source)
+            Reservation(peer, message.number, message.attribute, message.cell, load, due, message.provider)
         )
         kernel.send(peer, Answer(message.number, promised))
 
@@ -290,7 +290,7 @@ class Replication(Mechanism):
         reservation = self.outlets.reservations.get(key)
         if reservation is not None:
             self.service.release(key, max(0, reservation.left - message.load))
-            if not reservation.left and reservation.source != self.kernel.me:
+            if not reservation.left and reservation.provider != self.kernel.me:
                 self.service.void(key)
 
     # -- a relay that is hardly needed

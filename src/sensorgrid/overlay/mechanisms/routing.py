@@ -10,11 +10,11 @@ that no part is nearest to two brokers at once; the target is chosen anew for ea
 
 from sensorgrid.index.codes import prefixes
 from sensorgrid.model.ids import PeerId, is_broker
-from sensorgrid.overlay.boards import Boards, Lookup, Provided, Regions
+from sensorgrid.overlay.boards import Boards, Lookup, Provided, RegionsBoard
 from sensorgrid.overlay.events import RosterChanged
 from sensorgrid.overlay.faces import Placement
 from sensorgrid.overlay.geography import box_of, distance, middle_of, points_of, view_of
-from sensorgrid.overlay.kernel import Inbox, Kernel
+from sensorgrid.overlay.kernel import BrokerKernel, Inbox
 from sensorgrid.overlay.mechanism import Mechanism
 from sensorgrid.overlay.messages import Ask, Find, Found, Located
 
@@ -30,9 +30,9 @@ class Routing(Mechanism):
 
     def __init__(
         self,
-        kernel: Kernel,
+        kernel: BrokerKernel,
         boards: Boards,
-        regions: Regions,
+        regions: RegionsBoard,
         lookups: Inbox[Lookup],
         located: Inbox[Provided],
         placement: Placement | None,
@@ -132,9 +132,9 @@ class Routing(Mechanism):
                 if owner or not self.forwards or is_broker(asker):
                     answers.append((cell, kernel.me if owner else self._placed(asker, attribute, cell)))
                     continue
-                shares = self._shares(attribute, cell, supply.owned)
-                answers += [(part, peer) for part, peer in shares if peer is not None]
-                rest = [part for part, peer in shares if peer is None]
+                fed = self._providers(attribute, cell, supply.owned)
+                answers += [(part, peer) for part, peer in fed if peer is not None]
+                rest = [part for part, peer in fed if peer is None]
                 if not rest:
                     continue
                 cell = rest[0]
@@ -164,7 +164,7 @@ class Routing(Mechanism):
         placement = self.placement
         return self.kernel.me if placement is None else placement.place(asker, attribute, cell)
 
-    def _shares(self, attribute: int, cell: int, owned: bool) -> list[tuple[int, PeerId | None]]:
+    def _providers(self, attribute: int, cell: int, owned: bool) -> list[tuple[int, PeerId | None]]:
         """Who feeds the parts of a cell that is here: brokers that carry them, while they have room.
 
         A replica keeps what it has room for; what has room nowhere stays with the owner, who will make some, and
@@ -182,11 +182,11 @@ class Routing(Mechanism):
             return [(cell, peer if room >= size else mine)]
         if cell not in self.hearsay.carried_cells(attribute).above:
             return [(cell, mine)]
-        shares = [
-            *self._shares(attribute, cell << 1, owned),
-            *self._shares(attribute, cell << 1 | 1, owned),
+        fed = [
+            *self._providers(attribute, cell << 1, owned),
+            *self._providers(attribute, cell << 1 | 1, owned),
         ]
-        return [(cell, mine)] if all(peer == mine for _, peer in shares) else shares
+        return [(cell, mine)] if all(peer == mine for _, peer in fed) else fed
 
     def _splits(self, attribute: int, cell: int) -> bool:
         """Whether a known region lies inside the cell, smaller than it."""

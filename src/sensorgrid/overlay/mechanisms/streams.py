@@ -17,7 +17,7 @@ from sensorgrid.model.ids import Instant, PeerId, is_broker
 from sensorgrid.overlay import feeding
 from sensorgrid.overlay.admission import Admission, too_old
 from sensorgrid.overlay.answers import Answers
-from sensorgrid.overlay.boards import Lookup, Provided, Requests, Waiting
+from sensorgrid.overlay.boards import Lookup, Provided, Requests, WaitingRequest
 from sensorgrid.overlay.departures import Departures
 from sensorgrid.overlay.events import (
     Outdated,
@@ -33,7 +33,7 @@ from sensorgrid.overlay.events import (
 from sensorgrid.overlay.faces import HearsayFace, RosterFace
 from sensorgrid.overlay.geography import box_of, points_of
 from sensorgrid.overlay.intake import Intake, Piece
-from sensorgrid.overlay.kernel import Inbox, Kernel
+from sensorgrid.overlay.kernel import BrokerKernel, Inbox
 from sensorgrid.overlay.mechanism import Mechanism
 from sensorgrid.overlay.messages import (
     ANOTHER_OWNER,
@@ -69,7 +69,7 @@ class Streams(Mechanism):
 
     def __init__(
         self,
-        kernel: Kernel,
+        kernel: BrokerKernel,
         outlets: Outlets,
         requests: Requests,
         hearsay: HearsayFace,
@@ -145,7 +145,9 @@ class Streams(Mechanism):
                     self.answers.grant(known, known.supply.path)
                 continue
             if (peer, want.generation, cell) not in self.requests:
-                self._admit(Waiting(peer, want, cell, size, start, kernel.now + kernel.settings.wait_s))
+                self._admit(
+                    WaitingRequest(peer, want, cell, size, start, kernel.now + kernel.settings.wait_s)
+                )
 
     def left(self, peer: PeerId, message: Leave) -> None:
         """A receiver has enough."""
@@ -178,7 +180,7 @@ class Streams(Mechanism):
                 self.answers.refuse(entry.peer, entry.generation, entry.cell, STOPS, elsewhere)
                 self._remove(entry)
 
-    def _admit(self, request: Waiting) -> None:
+    def _admit(self, request: WaitingRequest) -> None:
         """Accept a request, let it wait for room, or refuse it."""
         kernel, want, peer = self.kernel, request.want, request.peer
         outlets, attribute = self.outlets, want.attribute
@@ -215,7 +217,9 @@ class Streams(Mechanism):
             self._remove(victim, keep=True)
         self._accept(request, supply, reservation)
 
-    def _accept(self, request: Waiting, supply: Supply | None, reservation: Reservation | None) -> None:
+    def _accept(
+        self, request: WaitingRequest, supply: Supply | None, reservation: Reservation | None
+    ) -> None:
         """There is room: owe the entry, and feed it if there is something to feed it from."""
         outlets, want = self.outlets, request.want
         if supply is None:
@@ -239,7 +243,7 @@ class Streams(Mechanism):
     # -- supplies
 
     def _take(
-        self, attribute: int, request: Waiting, via: PeerId | None, reservation: Reservation | None
+        self, attribute: int, request: WaitingRequest, via: PeerId | None, reservation: Reservation | None
     ) -> Supply:
         """Take a cell from another broker: the whole delegated one where this is a delegation."""
         kernel = self.kernel
@@ -254,8 +258,8 @@ class Streams(Mechanism):
         supply.piece = Piece(supply, attribute, cell, size, start)
         supply.start = supply.head = start
         self.outlets.add_supply(supply)
-        if reservation is not None and reservation.source not in (None, self.me):
-            self.intake.ask([supply.piece], reservation.source, via=via)
+        if reservation is not None and reservation.provider not in (None, self.me):
+            self.intake.ask([supply.piece], reservation.provider, via=via)
         elif (
             via is not None and via != self.me and is_broker(via) and (reservation or is_broker(request.peer))
         ):
@@ -344,7 +348,7 @@ class Streams(Mechanism):
 
     def fed(self, piece: Piece, tick: int, revision: int, slabs: tuple[Slab, ...] | None) -> None:
         """A tick from a provider: on to the receivers."""
-        supply = piece.owner
+        supply = piece.purpose
         assert isinstance(supply, Supply)
         if piece is not supply.past:
             feeding.forward(self.kernel, supply, tick, revision, slabs)
@@ -361,7 +365,7 @@ class Streams(Mechanism):
 
     def skipped(self, piece: Piece, first: int, until: int) -> None:
         """A gap from a provider."""
-        supply = piece.owner
+        supply = piece.purpose
         assert isinstance(supply, Supply)
         if piece is not supply.past:
             feeding.skip(self.kernel, supply, until)
@@ -426,7 +430,7 @@ class Streams(Mechanism):
 
     def moved(self, piece: Piece) -> None:
         """A supply has another path: tell its receivers, and start those who waited for it."""
-        supply = piece.owner
+        supply = piece.purpose
         assert isinstance(supply, Supply)
         if piece is supply.past:
             return
@@ -452,7 +456,7 @@ class Streams(Mechanism):
 
     def lost(self, piece: Piece, reason: Reason) -> None:
         """Nobody feeds a supply: its receivers have to look for themselves."""
-        supply = piece.owner
+        supply = piece.purpose
         assert isinstance(supply, Supply)
         if piece is supply.past:
             self._forget_past(supply)
@@ -477,7 +481,7 @@ class Streams(Mechanism):
         Receivers of more than one part are told as this broker was, by a redirect, but to this broker itself: that
         only cuts.
         """
-        supply = piece.owner
+        supply = piece.purpose
         assert isinstance(supply, Supply)
         if piece is supply.past or (piece.feed is None and piece.trial is None):
             return None  # nobody feeds it: its receivers ask for the parts themselves
@@ -725,7 +729,7 @@ class Streams(Mechanism):
             entry.generation, entry.attribute, items, entry.clip, entry.until, None, entry.stays, held
         )
         due = kernel.now + kernel.settings.wait_s
-        self._admit(Waiting(entry.peer, want, entry.cell, entry.size, entry.next, due))
+        self._admit(WaitingRequest(entry.peer, want, entry.cell, entry.size, entry.next, due))
         if entry.granted:
             for new in self.outlets.of(entry.peer, entry.generation, entry.cell):
                 if not new.granted:

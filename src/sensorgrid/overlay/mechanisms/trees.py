@@ -16,11 +16,11 @@ import numpy as np
 
 from sensorgrid.index.codes import prefixes
 from sensorgrid.model.ids import Instant, PeerId, is_broker
-from sensorgrid.overlay.boards import Boards, Seen
+from sensorgrid.overlay.boards import Boards, ToldDistance
 from sensorgrid.overlay.declined import Declined
 from sensorgrid.overlay.events import Woke
 from sensorgrid.overlay.intake import Piece
-from sensorgrid.overlay.kernel import Kernel, Notebook
+from sensorgrid.overlay.kernel import BrokerKernel, Notebook
 from sensorgrid.overlay.mechanism import Mechanism
 from sensorgrid.overlay.messages import Joined, Shifted, Steer
 from sensorgrid.overlay.policies.relays import Relays
@@ -38,13 +38,13 @@ Key = tuple[int, int]
 """attribute and cell"""
 
 
-class Member:
+class TreeMember:
     """One broker in a tree."""
 
-    __slots__ = ("expected", "heard", "parent", "provider")
+    __slots__ = ("expected", "heard", "parent", "takes_from")
 
     def __init__(self, parent: PeerId, heard: Instant) -> None:
-        self.provider: PeerId | None = None
+        self.takes_from: PeerId | None = None
         """as it said; None: nothing yet"""
         self.parent = parent
         """as it was told"""
@@ -59,7 +59,7 @@ class Tree:
     __slots__ = ("changed", "fresh", "members", "moved", "optimised")
 
     def __init__(self, now: Instant) -> None:
-        self.members: dict[PeerId, Member] = {}
+        self.members: dict[PeerId, TreeMember] = {}
         self.fresh: dict[PeerId, None] = {}
         """joined, or with a way that has changed, and not looked at yet"""
         self.changed = False
@@ -74,7 +74,7 @@ class Trees(Mechanism):
 
     def __init__(
         self,
-        kernel: Kernel,
+        kernel: BrokerKernel,
         boards: Boards,
         service: Service,
         rerouted: Notebook[Key],
@@ -209,10 +209,10 @@ class Trees(Mechanism):
         member = tree.members.get(peer)
         if member is None:
             member = self._add(tree, peer, provider)
-        elif member.provider == provider:
+        elif member.takes_from == provider:
             member.heard = self.kernel.now
             return
-        member.provider, member.heard = provider, self.kernel.now
+        member.takes_from, member.heard = provider, self.kernel.now
         if member.expected is None:
             member.parent = provider
         elif provider == member.parent:
@@ -223,8 +223,8 @@ class Trees(Mechanism):
         if member.expected is None and member.parent == self.kernel.me:
             tree.fresh[peer] = None
 
-    def _add(self, tree: Tree, peer: PeerId, parent: PeerId) -> Member:
-        member = tree.members[peer] = Member(parent, self.kernel.now)
+    def _add(self, tree: Tree, peer: PeerId, parent: PeerId) -> TreeMember:
+        member = tree.members[peer] = TreeMember(parent, self.kernel.now)
         self._members += 1
         return member
 
@@ -249,7 +249,7 @@ class Trees(Mechanism):
         tree.changed = True
         return tree.members[asker].parent
 
-    def _expect(self, key: Key, member: Member, peer: PeerId, parent: PeerId) -> None:
+    def _expect(self, key: Key, member: TreeMember, peer: PeerId, parent: PeerId) -> None:
         """A member was told where to take a cell from: it should say soon that it does."""
         member.parent, member.expected = parent, self.kernel.now + self.kernel.settings.reservation_s
         self._pending[(*key, peer)] = None
@@ -328,10 +328,10 @@ class Trees(Mechanism):
                 continue
             del self._pending[attribute, cell, peer]
             self._declined.note((attribute, cell, peer), member.parent, now)
-            if member.provider is None:
+            if member.takes_from is None:
                 self._forget((attribute, cell), tree, peer)
             else:
-                member.parent, member.expected = member.provider, None
+                member.parent, member.expected = member.takes_from, None
 
     def _forget_declined(self) -> None:
         """What is no longer held against a provider; the receiver may go there after all."""
@@ -356,7 +356,7 @@ class Trees(Mechanism):
         for peer in nodes:
             member = tree.members.get(peer)
             x = way.at.get(peer)
-            busy = member is None or (member.expected is not None and member.provider is not None)
+            busy = member is None or (member.expected is not None and member.takes_from is not None)
             if busy or x is None or parent[x] < 0:
                 continue
             barred = self._barred(key, peer, way)
@@ -434,7 +434,9 @@ class Trees(Mechanism):
         when = np.full((len(names), len(names)), -np.inf)
         views = {
             **distances.views,
-            kernel.me: {p: Seen(m.delay_s, distances.hops.get(p), m.at) for p, m in distances.delays.items()},
+            kernel.me: {
+                p: ToldDistance(m.delay_s, distances.hops.get(p), m.at) for p, m in distances.delays.items()
+            },
         }
         for one, seen in views.items():
             i = at.get(one)

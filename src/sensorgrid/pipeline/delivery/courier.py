@@ -1,7 +1,7 @@
 """The courier: brings blocks to gateways that were not there, were slow or fell silent when they were published.
 
-It runs in a thread beside the stream, on the driver's machine. It takes identities from `Waiting`, values from the
-lake, and tries until a gateway has acknowledged or refused them: regions in parallel, each in the order of its
+It runs in a thread beside the stream, on the driver's machine. It takes identities from `WaitingFolder`, values from
+the lake, and tries until a gateway has acknowledged or refused them: regions in parallel, each in the order of its
 batches and ticks, each gateway with a back-off of its own. In memory are the blocks of a few sendings per gateway,
 however long it was away. It can be killed at any moment: what it has not crossed out it brings again, and a gateway
 takes each block once.
@@ -20,9 +20,9 @@ import numpy.typing as npt
 
 from sensorgrid.model.errors import SensorGridError
 from sensorgrid.model.grid import Grid
-from sensorgrid.pipeline.delivery.gateway import Entrance, Exchange, Parcel, again_if_moved
+from sensorgrid.pipeline.delivery.gateway import BlockLike, Entrance, Exchange, again_if_moved
 from sensorgrid.pipeline.delivery.publish import Delivery
-from sensorgrid.pipeline.delivery.waiting import Bundle, Name, Waiting, WaitingError
+from sensorgrid.pipeline.delivery.waiting import Bundle, Name, WaitingError, WaitingFolder
 from sensorgrid.pipeline.gridding.regions import Regions
 from sensorgrid.pipeline.lake.folder import STREAM, Lake
 from sensorgrid.pipeline.lake.tiles import Identity
@@ -45,7 +45,7 @@ Say = Callable[[str], None]
 
 @dataclass(frozen=True, slots=True)
 class Read:
-    """A block as far as the lake was asked for it; a `Parcel`."""
+    """A block as far as the lake was asked for it; a `BlockLike`."""
 
     identity: Identity
     values: npt.NDArray[np.float32]
@@ -86,7 +86,7 @@ class Gateway:
 class Courier:
     """Runs from `__enter__` to `__exit__`."""
 
-    def __init__(self, waiting: Waiting, lake: Lake, grid: Grid, entrance: Entrance, say: Say) -> None:
+    def __init__(self, waiting: WaitingFolder, lake: Lake, grid: Grid, entrance: Entrance, say: Say) -> None:
         self._waiting, self._lake, self._grid = waiting, lake, grid
         self._entrance, self._say = entrance, say
         self._points = int(np.prod(Regions(grid).region_shape))
@@ -205,9 +205,9 @@ class Courier:
         await gateway.ready()
         async with gateway.sendings:
             some = bundle.identities[: max(1, SENDING_BYTES // (8 * self._points))]
-            parcels = await asyncio.to_thread(self._read, some, bundle.name)
-            delivery = self._given_up(some, parcels, bundle.name)
-            fault = await self._send(exchange, parcels, delivery)
+            blocks = await asyncio.to_thread(self._read, some, bundle.name)
+            delivery = self._given_up(some, blocks, bundle.name)
+            fault = await self._send(exchange, blocks, delivery)
         if fault:
             if gateway.failed(fault):
                 self._say(f"courier: {fault}; its blocks wait, trying on")
@@ -216,23 +216,23 @@ class Courier:
                     await exchange.learn()
         elif gateway.worked():
             self._say(f"courier: the gateway of region {bundle.region} answers again")
-        if delivery.waiting and not fault and not parcels:
+        if delivery.waiting and not fault and not blocks:
             await asyncio.sleep(1.0)  # the lake does not have them yet
         async with self._book:
             return await asyncio.to_thread(self._settle, bundle, some, delivery)
 
-    async def _send(self, exchange: Exchange, parcels: Sequence[Parcel], delivery: Delivery) -> str:
+    async def _send(self, exchange: Exchange, blocks: Sequence[BlockLike], delivery: Delivery) -> str:
         """Send blocks of one region, which nearly always have one owner; says what went wrong."""
         faults: list[str] = []
         directory = exchange.directory
         assert directory is not None
-        by_owner: dict[int, list[Parcel]] = {}
-        for parcel in parcels:
-            owner = directory.owner(parcel.identity)
-            if owner is None or directory.fault(parcel):
-                delivery.refused.append((parcel.identity, directory.fault(parcel)))
+        by_owner: dict[int, list[BlockLike]] = {}
+        for block in blocks:
+            owner = directory.owner(block.identity)
+            if owner is None or directory.fault(block):
+                delivery.refused.append((block.identity, directory.fault(block)))
             else:
-                by_owner.setdefault(owner, []).append(parcel)
+                by_owner.setdefault(owner, []).append(block)
         for owner, mine in by_owner.items():
             found, _, fault = await exchange.deliver(directory, owner, mine, PATIENCE_S)
             delivery.add(await again_if_moved(exchange, directory, mine, found, PATIENCE_S))

@@ -62,7 +62,7 @@ _Name = tuple[int, int, int, int]
 """attribute, cell, tick, revision: what an `Ack` names"""
 
 
-class Parcel(Protocol):
+class BlockLike(Protocol):
     """What is handed over: a `Block`, or only what a gateway needs of one."""
 
     @property
@@ -149,27 +149,27 @@ class Directory:
         cells = {cell_of(region) for region in regions}
         return {region.owner for region in self.roster.regions if region.cell in cells}
 
-    def publishes(self, parcel: Parcel) -> list[tuple[Publish, npt.NDArray[np.float32]]]:
+    def publishes(self, block: BlockLike) -> list[tuple[Publish, npt.NDArray[np.float32]]]:
         """A block as its gateway wants it: values, and errors where the network carries them."""
-        attribute, tick, region, revision = parcel.identity
+        attribute, tick, region, revision = block.identity
         cell, found = cell_of(region), []
-        for name, values in ((attribute, parcel.values), (attribute + ERROR, parcel.error)):
+        for name, values in ((attribute, block.values), (attribute + ERROR, block.error)):
             number = self.attributes.get(name)
             known = None if number is None else self.roster.by_cell.get((number, cell))
             if number is not None and known is not None:
-                publish = Publish(number, cell, tick, revision, known.epoch, self.shape, parcel.silent_s)
+                publish = Publish(number, cell, tick, revision, known.epoch, self.shape, block.silent_s)
                 found.append((publish, values))
         return found
 
-    def fault(self, parcel: Parcel) -> str:
+    def fault(self, block: BlockLike) -> str:
         """Why a block cannot be published here at all; empty if it can."""
-        attribute, _, region, _ = parcel.identity
+        attribute, _, region, _ = block.identity
         if attribute not in self.attributes:
             return f"attribute {attribute!r}: found none of this name in the network, expected one"
-        if self.owner(parcel.identity) is None:
+        if self.owner(block.identity) is None:
             return f"region {region!r}: found no owner in the network, expected one"
         points = self.shape[0] * self.shape[1]
-        for name, values in (("values", parcel.values), ("error", parcel.error)):
+        for name, values in (("values", block.values), ("error", block.error)):
             if len(values) != points:
                 return f"{name} of region {region!r}: found {len(values)} points, expected {points}"
         return ""
@@ -324,8 +324,8 @@ class Exchange:
             self.directory = replace(self.directory, roster=roster)
 
     async def deliver(
-        self, directory: Directory, owner: int, parcels: Sequence[Parcel], patience_s: float
-    ) -> tuple[Delivery, list[Parcel], str]:
+        self, directory: Directory, owner: int, blocks: Sequence[BlockLike], patience_s: float
+    ) -> tuple[Delivery, list[BlockLike], str]:
         """Send blocks of one gateway in order; also gives those that wait, and why.
 
         The directory is the one that named the owner; ours may be a newer one by now.
@@ -336,9 +336,9 @@ class Exchange:
         try:
             async with asyncio.timeout(patience_s):
                 line = await self._line(directory.url(owner))
-                for parcel in parcels:
-                    sent = [await line.send(publish, v) for publish, v in directory.publishes(parcel)]
-                    answers.append((parcel, sent))
+                for block in blocks:
+                    sent = [await line.send(publish, v) for publish, v in directory.publishes(block)]
+                    answers.append((block, sent))
                 flat = [answer for _, sent in answers for answer in sent]
                 if flat:
                     await asyncio.wait(flat)
@@ -349,21 +349,21 @@ class Exchange:
         except (SensorGridError, OSError) as error:
             fault = str(error)
         delivery, left = Delivery(), []
-        told = {parcel.identity: [_result(a) for a in sent] for parcel, sent in answers}
-        for parcel in parcels:
-            results = told.get(parcel.identity) or [
+        told = {block.identity: [_result(a) for a in sent] for block, sent in answers}
+        for block in blocks:
+            results = told.get(block.identity) or [
                 None
             ]  # of which nothing was sent, nothing was acknowledged
             errors = sorted({r.error for r in results if r is not None and r.error})
             stale = any(r is not None and r.code == Refusal.STALE for r in results)
             if stale or any(result is None for result in results):
-                delivery.waiting.append(parcel.identity)
-                left.append(parcel)
+                delivery.waiting.append(block.identity)
+                left.append(block)
                 if stale:
-                    delivery.stale.append(parcel.identity)
+                    delivery.stale.append(block.identity)
                     fault = fault or f"gateway {directory.url(owner)}: {'; '.join(errors)}"
             elif errors:
-                delivery.refused.append((parcel.identity, "; ".join(errors)))
+                delivery.refused.append((block.identity, "; ".join(errors)))
             else:
                 delivery.acknowledged += 1
         if left and not fault:
@@ -417,22 +417,22 @@ def _result(answer: "asyncio.Future[Ack]") -> Ack | None:
 async def publish_once(
     exchange: Exchange,
     directory: Directory,
-    parcels: Sequence[Parcel],
+    blocks: Sequence[BlockLike],
     behind: frozenset[str],
     patience_s: float,
 ) -> Delivery:
     """Hand over blocks to all their gateways at once; those of gateways that are behind are given back."""
     found = Delivery()
     busy = directory.owners_of(behind)
-    by_owner: dict[int, list[Parcel]] = {}
-    for parcel in parcels:
-        owner = directory.owner(parcel.identity)
-        if fault := directory.fault(parcel):
-            found.refused.append((parcel.identity, fault))
+    by_owner: dict[int, list[BlockLike]] = {}
+    for block in blocks:
+        owner = directory.owner(block.identity)
+        if fault := directory.fault(block):
+            found.refused.append((block.identity, fault))
         elif owner is None or owner in busy:
-            found.waiting.append(parcel.identity)
+            found.waiting.append(block.identity)
         else:
-            by_owner.setdefault(owner, []).append(parcel)
+            by_owner.setdefault(owner, []).append(block)
     results = await asyncio.gather(
         *(
             exchange.deliver(directory, owner, _in_order(mine), patience_s)
@@ -444,9 +444,9 @@ async def publish_once(
     return found
 
 
-def _in_order(parcels: Iterable[Parcel]) -> list[Parcel]:
+def _in_order(blocks: Iterable[BlockLike]) -> list[BlockLike]:
     """As a gateway wants them: ticks in order, or it would name a gap."""
-    return sorted(parcels, key=lambda p: (p.identity.tick, p.identity.revision, p.identity))
+    return sorted(blocks, key=lambda p: (p.identity.tick, p.identity.revision, p.identity))
 
 
 class Gateways:
@@ -467,11 +467,11 @@ class Gateways:
         self._thread.join(10)
         self._loop.close()
 
-    def publish(self, parcels: Sequence[Parcel], behind: frozenset[str] = frozenset()) -> Delivery:
+    def publish(self, blocks: Sequence[BlockLike], behind: frozenset[str] = frozenset()) -> Delivery:
         """Hand over blocks and wait for the answers, no longer than the patience."""
-        return self._do(self._publish(parcels, behind))
+        return self._do(self._publish(blocks, behind))
 
-    async def _publish(self, parcels: Sequence[Parcel], behind: frozenset[str]) -> Delivery:
+    async def _publish(self, blocks: Sequence[BlockLike], behind: frozenset[str]) -> Delivery:
         if self._exchange is None:
             self._exchange = Exchange(self._entrance)
         exchange, patience_s = self._exchange, self._entrance.patience_s
@@ -481,16 +481,16 @@ class Gateways:
             async with asyncio.timeout(patience_s):
                 directory = exchange.directory or await exchange.learn()
         except (SensorGridError, OSError, TimeoutError):
-            return Delivery(waiting=[parcel.identity for parcel in parcels])
-        found = await publish_once(exchange, directory, parcels, behind, deadline - loop.time())
-        return await again_if_moved(exchange, directory, parcels, found, patience_s)
+            return Delivery(waiting=[block.identity for block in blocks])
+        found = await publish_once(exchange, directory, blocks, behind, deadline - loop.time())
+        return await again_if_moved(exchange, directory, blocks, found, patience_s)
 
     def _do(self, work: Coroutine[Any, Any, _T]) -> _T:
         return asyncio.run_coroutine_threadsafe(work, self._loop).result()
 
 
 async def again_if_moved(
-    exchange: Exchange, before: Directory, parcels: Sequence[Parcel], found: Delivery, patience_s: float
+    exchange: Exchange, before: Directory, blocks: Sequence[BlockLike], found: Delivery, patience_s: float
 ) -> Delivery:
     """Send those once more whose owner has changed meanwhile: the one that did not take them was the wrong one.
 
@@ -506,7 +506,7 @@ async def again_if_moved(
     except (SensorGridError, OSError, TimeoutError):
         return found
     turned_away = {identity for identity, _ in found.refused} | set(found.stale)
-    moved = [p for p in parcels if p.identity in turned_away and _moved(p, before, now)]
+    moved = [p for p in blocks if p.identity in turned_away and _moved(p, before, now)]
     if moved:
         gone = {p.identity for p in moved}
         found.refused = [(i, reason) for i, reason in found.refused if i not in gone]
@@ -516,11 +516,11 @@ async def again_if_moved(
     return found
 
 
-def _moved(parcel: Parcel, before: Directory, now: Directory) -> bool:
+def _moved(block: BlockLike, before: Directory, now: Directory) -> bool:
     """Whether somebody else is to be asked now, or the same one in other words."""
-    return [p for p, _ in before.publishes(parcel)] != [p for p, _ in now.publishes(parcel)] or before.owner(
-        parcel.identity
-    ) != now.owner(parcel.identity)
+    return [p for p, _ in before.publishes(block)] != [p for p, _ in now.publishes(block)] or before.owner(
+        block.identity
+    ) != now.owner(block.identity)
 
 
 _open: dict[tuple[int, Entrance], Gateways] = {}

@@ -43,7 +43,7 @@ from pyspark.sql.datasource import (
 from pyspark.sql.types import StructType
 
 from sensorgrid.model.errors import SensorGridError
-from sensorgrid.pipeline.delivery.gateway import Entrance, Parcel, gateways_at
+from sensorgrid.pipeline.delivery.gateway import BlockLike, Entrance, gateways_at
 from sensorgrid.pipeline.delivery.publish import Delivery
 from sensorgrid.pipeline.lake.tiles import Identity
 
@@ -60,7 +60,7 @@ class SinkError(SensorGridError, RuntimeError):
 
 
 @dataclass(frozen=True, slots=True)
-class SinkSettings:
+class SinkOptions:
     """The sink's options, read and checked. Pickled to the workers."""
 
     entrance: Entrance
@@ -69,7 +69,7 @@ class SinkSettings:
     refused: str | None
 
     @classmethod
-    def of(cls, options: Mapping[str, str]) -> "SinkSettings":
+    def of(cls, options: Mapping[str, str]) -> "SinkOptions":
         """Read the options; unknown ones are left to others (Spark adds some of its own)."""
         given = {key.lower(): text for key, text in options.items()}
         urls = tuple(url.strip() for url in given.get("url", "").split(",") if url.strip())
@@ -91,8 +91,8 @@ def _seconds(given: Mapping[str, str], name: str, usual: float) -> float:
 
 
 @dataclass(frozen=True, slots=True)
-class Grid:
-    """A row; a `Parcel`."""
+class GridRow:
+    """A row; a `BlockLike`."""
 
     identity: Identity
     values: npt.NDArray[np.float32]
@@ -117,19 +117,19 @@ class SensorgridSink(DataSource):
         return SensorgridStreamWriter(_checked(self.options, schema))
 
 
-def _checked(options: Mapping[str, str], schema: StructType) -> SinkSettings:
+def _checked(options: Mapping[str, str], schema: StructType) -> SinkOptions:
     missing = [name for name in COLUMNS if name not in schema.fieldNames()]
     if missing:
         raise SinkError(
             f"columns: found {', '.join(schema.fieldNames())}, expected also {', '.join(missing)}"
         )
-    return SinkSettings.of(options)
+    return SinkOptions.of(options)
 
 
 class SensorgridWriter(DataSourceArrowWriter):
     """Pickled to the workers; `write` runs there, once per partition."""
 
-    def __init__(self, settings: SinkSettings) -> None:
+    def __init__(self, settings: SinkOptions) -> None:
         self._settings = settings
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
@@ -141,7 +141,7 @@ class SensorgridWriter(DataSourceArrowWriter):
 class SensorgridStreamWriter(DataSourceStreamArrowWriter):
     """Pickled to the workers; `write` runs there, once per partition and micro-batch."""
 
-    def __init__(self, settings: SinkSettings) -> None:
+    def __init__(self, settings: SinkOptions) -> None:
         self._settings = settings
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
@@ -156,7 +156,7 @@ class SensorgridStreamWriter(DataSourceStreamArrowWriter):
         """Nothing to take back: the batch comes again, and is taken once."""
 
 
-def hand_over(batches: Iterable[pa.RecordBatch], settings: SinkSettings) -> None:
+def hand_over(batches: Iterable[pa.RecordBatch], settings: SinkOptions) -> None:
     """Hand over rows, a bounded number at once."""
     for some in _together(batches):
         if settings.spool is None:
@@ -172,8 +172,8 @@ def hand_over(batches: Iterable[pa.RecordBatch], settings: SinkSettings) -> None
             _keep_refused(refused, Path(settings.refused))
 
 
-def _together(batches: Iterable[pa.RecordBatch]) -> Iterator[list[Grid]]:
-    found: list[Grid] = []
+def _together(batches: Iterable[pa.RecordBatch]) -> Iterator[list[GridRow]]:
+    found: list[GridRow] = []
     for batch in batches:
         columns = [batch.column(batch.schema.get_field_index(name)) for name in COLUMNS]
         for row in zip(*columns, strict=True):
@@ -183,7 +183,7 @@ def _together(batches: Iterable[pa.RecordBatch]) -> Iterator[list[Grid]]:
             numbers = [
                 np.asarray(v.values.to_numpy(zero_copy_only=False), np.float32) for v in (values, error)
             ]
-            found.append(Grid(Identity(*(part.as_py() for part in identity)), numbers[0], numbers[1]))
+            found.append(GridRow(Identity(*(part.as_py() for part in identity)), numbers[0], numbers[1]))
             if len(found) >= TOGETHER:
                 yield found
                 found = []
@@ -191,7 +191,7 @@ def _together(batches: Iterable[pa.RecordBatch]) -> Iterator[list[Grid]]:
         yield found
 
 
-def _insist(grids: Sequence[Parcel], settings: SinkSettings) -> list[tuple[Identity, str]]:
+def _insist(grids: Sequence[BlockLike], settings: SinkOptions) -> list[tuple[Identity, str]]:
     """Try until everything is acknowledged or refused."""
     gateways, end = gateways_at(settings.entrance), time.monotonic() + settings.timeout_s
     refused: list[tuple[Identity, str]] = []
@@ -213,9 +213,9 @@ def _insist(grids: Sequence[Parcel], settings: SinkSettings) -> list[tuple[Ident
         pause_s = min(2 * pause_s, RETRY_S[1])
 
 
-def _spooled(grids: Sequence[Grid], settings: SinkSettings, spool: "Spool") -> list[tuple[Identity, str]]:
+def _spooled(grids: Sequence[GridRow], settings: SinkOptions, spool: "Spool") -> list[tuple[Identity, str]]:
     """Try once, with what waits of the same regions; keep what is not taken."""
-    old: list[Grid] = []
+    old: list[GridRow] = []
     full: set[str] = set()
     for region in sorted({grid.identity.region for grid in grids}):
         its = spool.of(region)
@@ -249,17 +249,17 @@ class Spool:
 
     folder: Path
 
-    def of(self, region: str) -> list[Grid]:
+    def of(self, region: str) -> list[GridRow]:
         """The oldest of a region."""
         found = []
         for path in sorted(self.folder.glob(f"{region}/*.npz"))[:TOGETHER]:
             revision = path.name.split("-")[1]
             with np.load(path) as file:
                 identity = Identity(str(file["attribute"]), int(file["tick"]), region, int(revision))
-                found.append(Grid(identity, file["values"], file["error"]))
+                found.append(GridRow(identity, file["values"], file["error"]))
         return found
 
-    def keep(self, grid: Grid) -> None:
+    def keep(self, grid: GridRow) -> None:
         """Keep one; it appears whole."""
         path = self._path(grid.identity)
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -84,7 +84,7 @@ class Counts:
 
 
 @dataclass(frozen=True)
-class Waiting(Folder):
+class WaitingFolder(Folder):
     """The folder; pickles."""
 
     writer: str

@@ -133,7 +133,7 @@ class Rows(Protocol):
 
 
 @dataclass(slots=True)
-class Published:
+class OpenTick:
     """What is known of a tick that has been published and is still open."""
 
     revisions: tuple[int, ...]
@@ -156,7 +156,7 @@ class State:
     """rows of this tick and all before it are only in `past`"""
     ticks: list[int] = field(default_factory=list)
     """open ticks that have rows"""
-    published: dict[int, Published] = field(default_factory=dict)
+    published: dict[int, OpenTick] = field(default_factory=dict)
     dirty: list[int] = field(default_factory=list)
     """published ticks that a late measurement may have changed"""
     past: Past = field(default_factory=Past.nothing)
@@ -177,7 +177,7 @@ class State:
         size = int.from_bytes(data[:4], "little")
         head = json.loads(data[4 : 4 + size])
         # States that were written before suspects were counted lack the last number.
-        published = {t: Published(tuple(r), tuple(d), *rest) for t, r, d, *rest in head["published"]}
+        published = {t: OpenTick(tuple(r), tuple(d), *rest) for t, r, d, *rest in head["published"]}
         past = Past.decode(data[4 + size :])
         return cls(
             head["next"], head["closed"], head["folded"], head["ticks"], published, head["dirty"], past
@@ -185,7 +185,7 @@ class State:
 
 
 @dataclass(frozen=True, slots=True)
-class Received:
+class Arrivals:
     """What became of measurements that arrived; only those at home are counted."""
 
     used: int
@@ -219,7 +219,7 @@ class Book:
         before = domain.start_tick - reach - 1
         self.state = state or State(domain.start_tick, closed=before, folded=before)
 
-    def receive(self, parts: list[Measurements]) -> Received:
+    def receive(self, parts: list[Measurements]) -> Arrivals:
         """Take measurements, from home and halo; exact repeats of known ones are dropped and counted."""
         state, domain = self.state, self._domain
         rows = concatenate(parts)
@@ -236,7 +236,7 @@ class Book:
             if data != known:
                 self._rows.put(tick, data)
                 self._touch(tick)
-        return Received(used, int(rows.home.sum()) - used - len(late), late)
+        return Arrivals(used, int(rows.home.sum()) - used - len(late), late)
 
     def _touch(self, tick: int) -> None:
         state = self.state
@@ -289,13 +289,13 @@ class Book:
         before = self.state.published.get(tick)
         if before is None:
             revisions: tuple[int | None, ...] = (0,) * len(digests)
-            self.state.published[tick] = Published((0,) * len(digests), digests, flagged, suspect)
+            self.state.published[tick] = OpenTick((0,) * len(digests), digests, flagged, suspect)
             return Issue(tick, made, revisions, flagged, suspect)
         if digests == before.digests and flagged == before.flagged:
             return None
         changed = [a != b for a, b in zip(digests, before.digests, strict=True)]
         latest = tuple(r + c for r, c in zip(before.revisions, changed, strict=True))
-        self.state.published[tick] = Published(latest, digests, flagged, suspect)
+        self.state.published[tick] = OpenTick(latest, digests, flagged, suspect)
         revisions = tuple(r if c else None for r, c in zip(latest, changed, strict=True))
         return Issue(tick, made, revisions, flagged - before.flagged, suspect - before.suspect)
 

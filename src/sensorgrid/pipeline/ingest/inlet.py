@@ -35,8 +35,7 @@ from sensorgrid.pipeline.sources.landing_files import read_landing
 from sensorgrid.pipeline.sources.mapping import read_mapping
 from sensorgrid.pipeline.sources.stations import Stations, learn, locate, read_stations, stations_of
 from sensorgrid.pipeline.sources.synthetic import FORMAT as SYNTHETIC
-from sensorgrid.pipeline.sources.synthetic import SyntheticSettings
-from sensorgrid.pipeline.sources.synthetic import SyntheticSource as SyntheticDataSource
+from sensorgrid.pipeline.sources.synthetic import SyntheticDataSource, SyntheticSettings
 
 
 class InletError(SensorGridError, ValueError):
@@ -136,7 +135,7 @@ def _open(session: SparkSession, source: AnySource, streaming: bool) -> DataFram
             raise InletError(
                 f"source {name}: found NATS in a backfill, expected files; NATS needs `pipeline run`"
             )
-        from sensorgrid.pipeline.sources.nats import NatsSource as NatsDataSource
+        from sensorgrid.pipeline.sources.nats import NatsDataSource
 
         session.dataSource.register(NatsDataSource)
         # All that waits is read at once: the clock goes on with the first micro-batch after an outage.

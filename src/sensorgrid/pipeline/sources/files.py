@@ -242,7 +242,7 @@ class Oversized:
 
 
 @dataclass(frozen=True, slots=True)
-class Broken:
+class BrokenEnd:
     """The end of a file that breaks off: what there is of its last line, and why."""
 
     rest: bytes
@@ -251,14 +251,14 @@ class Broken:
 
 def lines_of(
     blocks: Iterable[bytes], longest: int = RAW_BYTES_MAX
-) -> Iterator[list[bytes] | Oversized | Broken]:
+) -> Iterator[list[bytes] | Oversized | BrokenEnd]:
     """Lines from blocks of bytes, many at a time; at most one block and one line are in memory."""
     carry, over, blocks = b"", None, iter(blocks)
     while True:
         try:
             block = next(blocks, None)
         except Exception as fault:  # the half line before the fault could look like a whole one
-            yield Broken(carry if over is None else over.head, fault)
+            yield BrokenEnd(carry if over is None else over.head, fault)
             return
         if block is None:
             break
@@ -312,7 +312,7 @@ def _text_rows(path: str, mapping: Mapping) -> Iterator[list[Letter]]:
                 if headed:  # the header itself: nothing after it can be understood
                     headed, poison = False, f"header: found {piece.length} bytes, expected names ({path})"
                 continue
-            if isinstance(piece, Broken):
+            if isinstance(piece, BrokenEnd):
                 yield [Letter(path, _shown(piece.rest), f"file breaks off: {_said(piece.fault)} ({path})")]
                 return
             lines = [line.rstrip(b"\r") for line in piece]
@@ -413,7 +413,7 @@ def _metar_rows(path: str) -> Iterator[list[Letter]]:
             if isinstance(piece, Oversized):
                 reason = f"record of {piece.length} bytes, expected at most {RAW_BYTES_MAX}"
                 faults.append(Letter(path, _shown(piece.head), reason))
-            elif isinstance(piece, Broken):
+            elif isinstance(piece, BrokenEnd):
                 reason = f"file breaks off: {_said(piece.fault)} ({path})"
                 faults.append(Letter(path, _shown(piece.rest), reason))
             else:

@@ -154,7 +154,7 @@ class Range(InputPartition):
         self.after, self.last = after, last
 
 
-class NatsSource(DataSource):
+class NatsDataSource(DataSource):
     """The source that `spark.dataSource.register` takes. Spark makes one per query, on the driver."""
 
     @classmethod

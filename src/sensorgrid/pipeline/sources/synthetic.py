@@ -127,17 +127,17 @@ class SyntheticSettings:
             partitions=_whole(given, "partitions", 2, 1),
         )
 
-    def shares(self, start_ms: int, end_ms: int) -> list["Share"]:
+    def shares(self, start_ms: int, end_ms: int) -> list["ReportPartition"]:
         """Cut a slice of time into the parts of parallel readers: by stations, so that all are alike."""
         if start_ms >= end_ms:
             return []
         count = self.earth.station_count
         parts = min(self.partitions, count)
         borders = [count * i // parts for i in range(parts + 1)]
-        return [Share(start_ms, end_ms, a, b) for a, b in pairwise(borders)]
+        return [ReportPartition(start_ms, end_ms, a, b) for a, b in pairwise(borders)]
 
 
-class Share(InputPartition):
+class ReportPartition(InputPartition):
     """What one task reads: the reports of some stations that arrive in [start, end). Pickled to a worker."""
 
     def __init__(self, start_ms: int, end_ms: int, first: int, last: int) -> None:
@@ -153,7 +153,7 @@ class Share(InputPartition):
             yield from table.combine_chunks().to_batches()
 
 
-class SyntheticSource(DataSource):
+class SyntheticDataSource(DataSource):
     """The source that `spark.dataSource.register` takes. Spark makes one per query, on the driver."""
 
     @classmethod
@@ -180,7 +180,7 @@ class SyntheticReader(DataSourceReader):
     def __init__(self, settings: SyntheticSettings) -> None:
         self._settings = settings
 
-    def partitions(self) -> list[Share]:
+    def partitions(self) -> list[ReportPartition]:
         """One share per parallel reader."""
         settings, now_ms = self._settings, _now_ms()
         start_ms = now_ms if settings.start_ms is None else settings.start_ms
@@ -194,7 +194,7 @@ class SyntheticReader(DataSourceReader):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The rows of one share."""
-        assert isinstance(partition, Share)
+        assert isinstance(partition, ReportPartition)
         return partition.read(self._settings.earth)
 
 
@@ -245,7 +245,7 @@ class SyntheticStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
             end_ms = min(end_ms, until_ms)
         return start | {"arrival_ms": max(end_ms, start["arrival_ms"])}
 
-    def partitions(self, start: dict[str, int], end: dict[str, int]) -> list[Share]:
+    def partitions(self, start: dict[str, int], end: dict[str, int]) -> list[ReportPartition]:
         """One share per parallel reader."""
         begin_ms = start["arrival_ms"]
         if begin_ms == start["start_ms"]:
@@ -255,7 +255,7 @@ class SyntheticStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The rows of one share."""
-        assert isinstance(partition, Share)
+        assert isinstance(partition, ReportPartition)
         return partition.read(self._settings.earth)
 
 

@@ -16,7 +16,7 @@ from sensorgrid.pipeline.gridding.measurements import Measurements, sensor_numbe
 from sensorgrid.pipeline.ingest import inlet
 from sensorgrid.pipeline.plan import Plan
 from sensorgrid.pipeline.settings import PipelineSettings
-from sensorgrid.pipeline.verification.network import Network, VerificationError, evenly, network_of
+from sensorgrid.pipeline.verification.network import StationNetwork, VerificationError, evenly, network_of
 
 FULL_ENOUGH = 0.5
 """of the readings that a good tick has: ticks with fewer are not chosen while there are others"""
@@ -31,7 +31,7 @@ def networks(
     until: datetime | None = None,
     ticks: int = 24,
     say: Callable[[str], None] = lambda text: None,
-) -> list[Network]:
+) -> list[StationNetwork]:
     """A network for each group of attributes that somebody reports, at ticks spread over the time asked for."""
     grid = settings.grid.grid()
     wanted = _groups(grid.attributes, attribute)

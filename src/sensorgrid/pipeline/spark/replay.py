@@ -29,7 +29,7 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 @dataclass
 class Replayed:
-    """A feed (see `sensorgrid.pipeline.jobs.Feed`) of what lies in files."""
+    """What lies in files, as `sensorgrid.pipeline.jobs.TimedRows`."""
 
     folder: Path
     """for files under way; removed in the end"""

@@ -21,7 +21,7 @@ from pyspark.sql import functions as F
 
 from sensorgrid.model.grid import Grid
 from sensorgrid.pipeline.delivery.publish import Delivery, Sink
-from sensorgrid.pipeline.delivery.waiting import Waiting
+from sensorgrid.pipeline.delivery.waiting import WaitingFolder
 from sensorgrid.pipeline.gridding.book import Domain, Issue, Timing
 from sensorgrid.pipeline.gridding.coverage import Gaps
 from sensorgrid.pipeline.gridding.groups import Group, group_named
@@ -68,7 +68,7 @@ class Job:
     """who writes: part of the files' names, so that a batch which is tried again replaces its own files only"""
     resolve: bool = False
     """whether blocks may be in the lake already: the same is not written again, another one is a revision"""
-    waiting: Waiting | None = None
+    waiting: WaitingFolder | None = None
     """where to keep what the sink could not hand over, for the courier"""
     behind: frozenset[str] = frozenset()
     """regions whose older blocks the courier still has"""

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from sensorgrid.pipeline.verification.network import Bools, Ints, Network, VerificationError
+from sensorgrid.pipeline.verification.network import Bools, Ints, StationNetwork, VerificationError
 
 
 def folds_for(share: float) -> int:
@@ -26,6 +26,6 @@ def fold_of(stations: int, folds: int, seed: int) -> Ints:
     return np.random.default_rng(seed).permutation(turn)
 
 
-def split(network: Network, left_out: Bools) -> tuple[Network, Network]:
+def split(network: StationNetwork, left_out: Bools) -> tuple[StationNetwork, StationNetwork]:
     """The network without some stations, and these alone; no station is in both."""
     return network.of(~left_out), network.of(left_out)

@@ -67,7 +67,7 @@ class Moment:
 
 
 @dataclass(frozen=True, slots=True)
-class Network:
+class StationNetwork:
     """Stations and what they reported; attributes that are gridded together (wind) come together."""
 
     name: str
@@ -90,11 +90,11 @@ class Network:
         """(s, d) of the stations, in metres."""
         return metres(self.longitude, self.latitude, self.coordinates)
 
-    def of(self, chosen: Bools) -> "Network":
+    def of(self, chosen: Bools) -> "StationNetwork":
         """Some of the stations, numbered as before."""
         return replace(self, moments=tuple(moment.of(chosen) for moment in self.moments))
 
-    def only(self, chosen: Ints, name: str, moments: Sequence[Moment] | None = None) -> "Network":
+    def only(self, chosen: Ints, name: str, moments: Sequence[Moment] | None = None) -> "StationNetwork":
         """A network of these stations alone, numbered anew."""
         number = np.full(len(self), -1)
         number[chosen] = np.arange(len(chosen))
@@ -133,7 +133,7 @@ def network_of(
     max_age_s: float,
     ticks: Sequence[int],
     elevation: Mapping[int, float] | None = None,
-) -> Network:
+) -> StationNetwork:
     """The network behind measurements of one group at some ticks; `elevation` is by number of the sensor."""
     rows, _ = deduplicate([rows])
     checked = check_series(rows, limits, max_age_s, Past.nothing())
@@ -159,7 +159,7 @@ def network_of(
     heights = None
     if elevation is not None:
         heights = np.array([elevation.get(int(number), np.nan) for number in sensors[heads]])
-    return Network(
+    return StationNetwork(
         name, group.outputs, tuple(moments), longitude[heads], latitude[heads], grid.coordinates,
         float(grid.tick), heights,
     )  # fmt: skip

@@ -12,7 +12,7 @@ from sensorgrid.pipeline.gridding.kernels import CHEAP, DEFAULT
 from sensorgrid.pipeline.ingest.attributes import KNOWN
 from sensorgrid.pipeline.verification.network import VerificationError
 from sensorgrid.pipeline.verification.scores import REFUSED_AT, Row, within
-from sensorgrid.pipeline.verification.trial import Told
+from sensorgrid.pipeline.verification.trial import FoldEstimates
 from sensorgrid.pipeline.verification.verify import Verified
 
 POINTS_MAX = 4000
@@ -246,7 +246,7 @@ def _errors(one: Verified, factor: float, offset: float, unit: str) -> str:
     return _svg(figure)
 
 
-def _some(told: Told) -> Any:
+def _some(told: FoldEstimates) -> Any:
     count = len(told.reading)
     return np.arange(count) if count <= POINTS_MAX else np.linspace(0, count - 1, POINTS_MAX).astype(int)
 

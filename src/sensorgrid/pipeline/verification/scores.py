@@ -17,7 +17,7 @@ import numpy as np
 from sensorgrid.pipeline.gridding.kernels import CHEAP
 from sensorgrid.pipeline.gridding.kernels.interface import Floats
 from sensorgrid.pipeline.verification.network import Bools, physical_range
-from sensorgrid.pipeline.verification.trial import Heard, Told, Trial, pooled_heard, pooled_told
+from sensorgrid.pipeline.verification.trial import FoldEstimates, Heard, Trial, pooled_heard, pooled_told
 
 Row = dict[str, Any]
 
@@ -68,12 +68,12 @@ def rows_of(attribute: str, trials: Sequence[Trial], stations: int) -> list[Row]
     return rows
 
 
-def rmse(told: Told) -> float:
+def rmse(told: FoldEstimates) -> float:
     """Root of the mean square of estimate less reading."""
     return _rms(told.values - told.reading)
 
 
-def within(told: Told) -> Bools:
+def within(told: FoldEstimates) -> Bools:
     """Which readings lie within one stated error."""
     found: Bools = (told.reading >= told.lower) & (told.reading <= told.upper)
     return found
@@ -97,7 +97,7 @@ def refused_by_level(heard: Heard) -> list[float]:
     return [_mean(heard.refused[level == number]) for number in range(len(REFUSED_AT) + 1)]
 
 
-def by_hour(told: Told) -> list[Row]:
+def by_hour(told: FoldEstimates) -> list[Row]:
     """Error and honesty for each hour of the day, UTC."""
     hour = (told.end_us - 1) // 3_600_000_000 % 24
     miss, inside = told.values - told.reading, within(told)

@@ -19,7 +19,7 @@ from sensorgrid.pipeline.verification.folds import split
 from sensorgrid.pipeline.verification.network import (
     Bools,
     Ints,
-    Network,
+    StationNetwork,
     evenly,
     physical_range,
     ticks_needed,
@@ -65,7 +65,7 @@ class OurMethod:
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class FoldEstimates:
     """All left-out readings of one attribute and method in one fold, with what was said about them."""
 
     reading: Floats
@@ -94,7 +94,7 @@ class Heard:
 class Trial:
     """One fold of one attribute."""
 
-    told: dict[str, Told]
+    told: dict[str, FoldEstimates]
     """by method"""
     heard: Heard
     learnt: Learnt
@@ -103,7 +103,7 @@ class Trial:
 
 
 def run_fold(
-    network: Network,
+    network: StationNetwork,
     left_out: Bools,
     methods: Sequence[Method],
     lattice: bool = False,
@@ -113,7 +113,7 @@ def run_fold(
     training, testing = split(network, left_out)
     learnt = fitted(training)
     count = len(network.attributes)
-    told: list[dict[str, list[Told]]] = [{m.name: [] for m in methods} for _ in range(count)]
+    told: list[dict[str, list[FoldEstimates]]] = [{m.name: [] for m in methods} for _ in range(count)]
     heard: list[list[Heard]] = [[] for _ in range(count)]
     outside = [{m.name: (0, 0) for m in methods} for _ in range(count)]
     for done, (known, wanted) in enumerate(zip(training.moments, testing.moments, strict=True)):
@@ -132,7 +132,9 @@ def run_fold(
             for method in methods:
                 said = method(good, there, learnt[number])
                 told[number][method.name].append(
-                    Told(asked.values, said.values, said.lower, said.upper, distance, station, end_us)
+                    FoldEstimates(
+                        asked.values, said.values, said.lower, said.upper, distance, station, end_us
+                    )
                 )
                 if lattice:
                     found = _outside(method, good, network, number, learnt[number])
@@ -149,11 +151,13 @@ def run_fold(
     ]
 
 
-def pooled_told(parts: Sequence[Told]) -> Told:
+def pooled_told(parts: Sequence[FoldEstimates]) -> FoldEstimates:
     """All of them together."""
     none = np.empty(0)
-    every = [Told(none, none, none, none, none, _always(0, 0), _always(0, 0)), *parts]
-    return Told(*(np.concatenate([getattr(part, name) for part in every]) for name in Told.__slots__))
+    every = [FoldEstimates(none, none, none, none, none, _always(0, 0), _always(0, 0)), *parts]
+    return FoldEstimates(
+        *(np.concatenate([getattr(part, name) for part in every]) for name in FoldEstimates.__slots__)
+    )
 
 
 def pooled_heard(parts: Sequence[Heard]) -> Heard:
@@ -162,7 +166,7 @@ def pooled_heard(parts: Sequence[Heard]) -> Heard:
     return Heard(*(np.concatenate([getattr(part, name) for part in every]) for name in Heard.__slots__))
 
 
-def fitted(training: Network) -> tuple[Learnt, ...]:
+def fitted(training: StationNetwork) -> tuple[Learnt, ...]:
     """What these stations alone suggest, for each attribute."""
     heard = [moment for moment in training.moments if len(moment.station)]
     usual = int(np.median([len(moment.station) for moment in heard])) if heard else 0
@@ -179,7 +183,7 @@ def blind(observations: Observations) -> Observations:
 
 
 def _outside(
-    method: Method, good: Observations, network: Network, number: int, learnt: Learnt
+    method: Method, good: Observations, network: StationNetwork, number: int, learnt: Learnt
 ) -> tuple[int, int]:
     """Values of a lattice over the stations that are physically impossible, and how many there are."""
     low, high = physical_range(network.attributes[number])

@@ -6,14 +6,14 @@ from dataclasses import dataclass
 from sensorgrid.pipeline.gridding.kernels import CHEAP
 from sensorgrid.pipeline.verification.engine import Learnt
 from sensorgrid.pipeline.verification.folds import fold_of
-from sensorgrid.pipeline.verification.network import Network, VerificationError
+from sensorgrid.pipeline.verification.network import StationNetwork, VerificationError
 from sensorgrid.pipeline.verification.scores import Row, rows_of
 from sensorgrid.pipeline.verification.trial import (
+    FoldEstimates,
     Heard,
     KernelMethod,
     Method,
     OurMethod,
-    Told,
     Trial,
     pooled_heard,
     pooled_told,
@@ -28,10 +28,10 @@ METHODS: tuple[Method, ...] = (OurMethod(), KernelMethod("nearest"), KernelMetho
 class Verified:
     """What came out for one attribute: the rows, and all that was compared, for plots."""
 
-    network: Network
+    network: StationNetwork
     attribute: str
     rows: list[Row]
-    told: dict[str, Told]
+    told: dict[str, FoldEstimates]
     """by method, over all folds"""
     heard: Heard
     learnt: tuple[Learnt, ...]
@@ -41,7 +41,7 @@ class Verified:
 
 
 def verify(
-    network: Network,
+    network: StationNetwork,
     folds: int = 10,
     seed: int = 1,
     methods: Sequence[Method] = METHODS,
