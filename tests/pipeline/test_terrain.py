@@ -116,6 +116,7 @@ def test_zarr_and_standard_names_are_understood(tmp_path: Path) -> None:
     assert read_terrain(tmp_path / "dem.zarr", ALPS) == pytest.approx(expected(ALPS), abs=3)
 
 
+@pytest.mark.filterwarnings("ignore::PendingDeprecationWarning")  # of the library that writes it
 def test_a_geotiff_is_read_like_any_other_file(tmp_path: Path) -> None:
     pytest.importorskip("rioxarray", reason="GeoTIFF needs rioxarray: pip install 'sensorgrid[geotiff]'")
     lon, lat = np.arange(3, 13, 0.125), np.arange(49, 43, -0.125)

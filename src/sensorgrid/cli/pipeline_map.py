@@ -102,6 +102,8 @@ def draw(
         _draw_gaps(axes, grid, picture.gaps)
     if picture.wind is not None:
         _draw_arrows(both[0], grid, picture.wind)
+    if picture.gaps is not None and picture.gaps.any():
+        both[0].set_xlabel("veiled: no observation within reach", loc="left", fontsize=9)
     if len(picture.sensors):
         x, y = np.unique(picture.sensors, axis=0).T
         both[1].plot(x, y, ".", color="#c2410c", markersize=_dot(len(x)), mew=0)
@@ -188,10 +190,6 @@ def _draw_gaps(axes: Any, grid: Grid, gaps: npt.NDArray[np.bool_] | None) -> Non
         axes.imshow(
             veil, origin="lower", extent=(west, east, south, north), aspect=axes.get_aspect(),
             interpolation="nearest",
-        )  # fmt: skip
-        axes.text(
-            0.995, 0.008, "grey: no observation within reach", transform=axes.transAxes, ha="right", va="bottom",
-            fontsize=8,
         )  # fmt: skip
 
 

@@ -97,7 +97,7 @@ def _reasons(letters: pa.Table) -> list[tuple[str, int]]:
 def show_lake(console: Console, facts: dict[str, Any]) -> None:
     """The facts as tables."""
     table = Table(title=f"lake {facts['lake']}", title_justify="left")
-    for name in ("attribute", "ticks", "first", "last", "grids", "revised", "unobserved"):
+    for name in ("attribute", "ticks", "first", "last", "grids", "revised"):
         left = name in ("attribute", "first", "last")
         table.add_column(
             name,
@@ -106,9 +106,8 @@ def show_lake(console: Console, facts: dict[str, Any]) -> None:
             overflow="fold" if name == "attribute" else "ellipsis",  # long names go on in the next line
         )
     for row in facts["attributes"]:
-        table.add_row(
-            *(f"{v:,}" if isinstance(v, int) else "" if v is None else str(v) for v in row.values())
-        )
+        shown = (value for name, value in row.items() if name != "unobserved")  # a line below says it
+        table.add_row(*(f"{v:,}" if isinstance(v, int) else str(v) for v in shown))
     console.print(table)
     for row in facts["attributes"]:
         if row["unobserved"]:

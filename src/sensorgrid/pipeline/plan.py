@@ -16,6 +16,7 @@ from sensorgrid.model.errors import SensorGridError
 from sensorgrid.model.grid import Grid
 from sensorgrid.pipeline.gridding.groups import Group, group_named
 from sensorgrid.pipeline.gridding.kernels.interface import Parameters
+from sensorgrid.pipeline.gridding.kernels.transforms import shown
 from sensorgrid.pipeline.gridding.tile import Recipe
 from sensorgrid.pipeline.ingest.attributes import KNOWN
 
@@ -108,12 +109,19 @@ class Plan:
         for group, entry in {e.group: e for e in self.recipes}.items():
             halo = self.halos_of(group)[-1]
             widths = f"{_km(min(halo.width_m))} to {_km(max(halo.width_m))}"
-            notes.append(f"{group}: {entry.why}; halos of {widths} ({halo.why})")
+            told = " and ".join(_told(p) for p in entry.recipe.parameters)
+            notes.append(f"{group}: {entry.why}; {told}; halos of {widths} ({halo.why})")
         return notes
 
     def to_json(self) -> str:
         """As text, one entry a line where people may want to read it."""
         return json.dumps({"format": FORMAT} | asdict(self), indent=1) + "\n"
+
+
+def _told(p: Parameters) -> str:
+    """Parameters that people ask for; an error counts after the transform."""
+    inside = f" of {space}" if (space := shown(p)) else ""
+    return f"length {_km(p.length)}, noise of a reading {p.noise:.3g}{inside}"
 
 
 def _km(metres: float) -> str:
