@@ -63,7 +63,7 @@ class OwnGridding(Strict):
     """distance over which values are alike, in metres"""
     noise: Annotated[float, Field(ge=0)] | None = None
     """error of one observation"""
-    gaps: Gaps | None = None
+    gaps: Literal["prior", "nan", "hold"] | None = None
     """instead of that of ``[gridding]``"""
 
 
@@ -82,7 +82,7 @@ class GriddingSettings(Strict):
     """part of a tick that gridding may take before the cheaper kernel is chosen"""
     elevation: str | None = None
     """a file of heights of the ground (NetCDF, Zarr, GeoTIFF), for values that follow the elevation of sensors"""
-    gaps: Gaps = "prior"
+    gaps: Literal["prior", "nan", "hold"] = "prior"
     """what stands where no observation is within reach: what is known beforehand, nothing, or the last grid that had
     one, with a growing error"""
     hold: Duration | None = None
