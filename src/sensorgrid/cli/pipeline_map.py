@@ -230,7 +230,8 @@ def field_of(
     values = np.full(grid.shape[::-1], np.nan, np.float32)
     error = values.copy()
     sensors = []
-    for row in lake.tiles(attribute=attribute, ticks=(tick, tick)).to_pylist():
+    columns = ["x0", "y0", "width", "height", "values", "error", "observations"]
+    for row in lake.tiles(attribute=attribute, ticks=(tick, tick), columns=columns).to_pylist():
         where = np.s_[row["y0"] : row["y0"] + row["height"], row["x0"] : row["x0"] + row["width"]]
         values[where] = np.reshape(row["values"], (row["height"], row["width"]))
         error[where] = np.reshape(row["error"], (row["height"], row["width"]))

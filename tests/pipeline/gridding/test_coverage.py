@@ -8,15 +8,19 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sensorgrid.model.grid import Grid
-from sensorgrid.pipeline.gridding.book import Domain, Timing
+from sensorgrid.pipeline.gridding.book import Domain, Issue, Timing
 from sensorgrid.pipeline.gridding.coverage import ALIKE, Sight, aged, covered, reach_m
 from sensorgrid.pipeline.gridding.groups import Group, group_named
 from sensorgrid.pipeline.gridding.kernels import KERNELS
 from sensorgrid.pipeline.gridding.kernels.covariance import correlation
 from sensorgrid.pipeline.gridding.kernels.interface import Observations, Parameters
 from sensorgrid.pipeline.gridding.measurements import Measurements
-from sensorgrid.pipeline.gridding.series import Past, SeriesLimits
+from sensorgrid.pipeline.gridding.regions import Regions
+from sensorgrid.pipeline.gridding.series import NEIGHBOUR, SUSPECT, Past, SeriesLimits
 from sensorgrid.pipeline.gridding.tile import Recipe, Tile
+from sensorgrid.pipeline.lake.ledger import Ledger
+from sensorgrid.pipeline.lake.tiles import Block, table_of
+from sensorgrid.pipeline.spark.stages import outputs_of
 
 GRID = Grid(
     extent=(0, 0, 1600, 1600), coordinates="planar", shape=(16, 16), tick=60, resolution_bits=1, region_digits=0,
@@ -193,3 +197,45 @@ def test_a_digest_tells_grids_apart_that_differ_only_in_what_they_rest_on() -> N
 
     assert one.digest != replace(one, age_s=one.age_s + 1).digest
     assert one.digest != replace(one, observations=one.observations + 1).digest
+
+
+def lattice(odd: float) -> Measurements:
+    """Sensors on a lattice that agree, and one in the middle that says something else."""
+    x, y = (a.ravel() for a in np.meshgrid(np.arange(50.0, 1600, 150), np.arange(50.0, 1600, 150)))
+    n = len(x)
+    value = 10 + 0.3 * np.sin(np.arange(n))
+    value[n // 2] = odd
+    return Measurements(
+        np.arange(n, dtype=np.uint64), np.full(n, 30_000_000), x, y, value, np.zeros(n, np.uint8),
+        np.ones(n, np.uint8),
+    )  # fmt: skip
+
+
+def test_what_neighbours_doubt_is_used_flagged_and_counted_and_what_they_contradict_is_not() -> None:
+    smooth = replace(PARAMETERS, length=2000)
+    domain, regions = domain_of("prior", p=smooth), Regions(GRID)
+    seen = {}
+    for odd in np.arange(10.0, 40.0, 0.25):
+        rows = lattice(float(odd))
+        made = domain.grid_at(domain.check(rows, Past.nothing()), 0, 0)
+        seen.setdefault(int(made.test[len(rows) // 2]), (made, rows))
+    assert list(seen) == [0, SUSPECT, NEIGHBOUR], "first good, then suspect, then bad"
+
+    for test, (made, rows) in seen.items():
+        bad, doubtful = int(test == NEIGHBOUR), int(test == SUSPECT)
+        assert (made.flagged, made.suspect) == (bad, doubtful)
+        assert made.tiles[0].sensors == len(rows) - bad
+        ledger = Ledger(raw=len(rows), used=len(rows))
+        issue = Issue(0, made, (0,), made.flagged, made.suspect)
+        (block,) = map(Block.decode, outputs_of(issue, group_named("air_temperature"), regions, 0, ledger))
+        (row,) = table_of([block], GRID).to_pylist()
+        assert (ledger.used, ledger.flagged, ledger.suspect) == (len(rows) - bad, bad, doubtful)
+        assert ledger.balanced
+        assert dict(ledger.tests) == ({"neighbour": 1} if bad else {})
+        assert (row["used"], row["flagged"]) == (len(rows) - bad, bad)
+        odd = row["observations"][len(rows) // 2]
+        assert (odd["flag"], odd["test"]) == {
+            0: (1, None),
+            SUSPECT: (3, "suspect"),
+            NEIGHBOUR: (4, "neighbour"),
+        }[test]

@@ -44,6 +44,8 @@ FORMAT = 1
 STREAM = "stream"
 """files whose writer begins like this belong to batches that may be tried again"""
 _MARK = ".parquet"
+_ALIKE = ["region", "kernel", "gaps", "transform", "number_of_observations.list.element"]
+"""columns of tiles whose values are few"""
 Floats = npt.NDArray[np.float32]
 
 
@@ -161,7 +163,7 @@ class Lake(Folder):
                 out,
                 compression="zstd",
                 compression_level=1,
-                use_dictionary=["region", "kernel"] if "region" in table.column_names else True,
+                use_dictionary=_ALIKE if "region" in table.column_names else True,
             )
         files.move(fresh, self.path(folder, name))
 
