@@ -232,7 +232,7 @@ def table_of(blocks: Iterable[Block], grid: Grid) -> pa.Table:
     arrays["number_of_observations"] = _lists(
         [None if b is None else b.observations for b in bases], pa.uint8()
     )
-    arrays["age"] = _lists([None if b is None else b.age_s for b in bases], pa.float32())
+    arrays["age"] = _lists([None if b is None else b.age_s for b in bases], pa.float32(), nulls=True)
     return pa.table([arrays[name] for name in TILE.names], schema=TILE)
 
 
@@ -240,13 +240,13 @@ _NOTHING_SAID = (None,) * 5
 _NESTED = {"values", "error", "observations", "lower", "upper", "number_of_observations", "age"}
 
 
-def _lists(parts: Sequence[npt.NDArray[Any] | None], kind: pa.DataType) -> pa.Array:
-    """A list per block; null where there is none."""
+def _lists(parts: Sequence[npt.NDArray[Any] | None], kind: pa.DataType, nulls: bool = False) -> pa.Array:
+    """A list per block, null where there is none; with `nulls` NaN becomes null."""
     there = [p for p in parts if p is not None]
     offsets = np.cumsum([0, *(0 if p is None else len(p) for p in parts)]).astype(np.int32)
     flat = np.concatenate(there) if there else np.empty(0)
     mask = None if len(there) == len(parts) else pa.array([p is None for p in parts])
-    return pa.ListArray.from_arrays(pa.array(offsets), pa.array(flat, kind), mask=mask)
+    return pa.ListArray.from_arrays(pa.array(offsets), pa.array(flat, kind, from_pandas=nulls), mask=mask)
 
 
 def _observations(blocks: list[Block]) -> pa.Array:
