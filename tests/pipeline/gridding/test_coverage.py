@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from sensorgrid.model.grid import Grid
 from sensorgrid.pipeline.gridding.book import Domain, Issue, Timing
-from sensorgrid.pipeline.gridding.coverage import ALIKE, Sight, aged, covered, reach_m
+from sensorgrid.pipeline.gridding.coverage import ALIKE, Evidence, aged, covered, reach_m
 from sensorgrid.pipeline.gridding.groups import Group, group_named
 from sensorgrid.pipeline.gridding.kernels import KERNELS
 from sensorgrid.pipeline.gridding.kernels.covariance import correlation
@@ -35,10 +35,10 @@ LIMITS = SeriesLimits(step=1e9, rate=1e9, spike=1e9, flat_s=0, tolerance=0.2)
 KERNELS_HERE = ("nearest", "inverse_distance", "kriging")
 
 
-def sight_of(count: int, kernel: str, seed: int, parameters: Parameters = PARAMETERS) -> Sight:
+def evidence_of(count: int, kernel: str, seed: int, parameters: Parameters = PARAMETERS) -> Evidence:
     rng = np.random.default_rng(seed)
     positions = rng.uniform(0, 1600, (count, 2))
-    return Sight(
+    return Evidence(
         Observations(positions, rng.normal(10, 3, count), rng.uniform(0, 600, count)), parameters, kernel
     )
 
@@ -59,27 +59,27 @@ def test_the_reach_is_where_the_correlation_has_fallen_to_a_twentieth(shape: str
 @given(st.integers(0, 60), st.integers(0, 1000))
 @settings(max_examples=25, deadline=None)
 def test_counts_and_ages_are_those_of_brute_force(kernel: str, count: int, seed: int) -> None:
-    sight = sight_of(count, kernel, seed)
+    evidence = evidence_of(count, kernel, seed)
 
-    found = sight.coverage(POINTS)
+    found = evidence.coverage(POINTS)
 
     reach, used = 3.0 * np.log(20) / 3.0 * PARAMETERS.length, KERNELS[kernel].neighbours
     for n, point in enumerate(POINTS):
-        distance = np.hypot(*(sight.observations.positions - point).T)
+        distance = np.hypot(*(evidence.observations.positions - point).T)
         near = np.argsort(distance)[:used]
         within = near[distance[near] <= reach]
         assert found.observations[n] == len(within)
         if len(within):
-            assert found.age_s[n] == np.float32(sight.observations.age_s[within].min())
+            assert found.age_s[n] == np.float32(evidence.observations.age_s[within].min())
         else:
             assert np.isnan(found.age_s[n])
 
 
 @pytest.mark.parametrize("kernel", KERNELS_HERE)
 def test_nan_takes_away_what_rests_on_nothing_and_nothing_else(kernel: str) -> None:
-    sight = sight_of(12, kernel, 3)
+    evidence = evidence_of(12, kernel, 3)
 
-    known, blank = (covered(sight, POINTS, None, gaps) for gaps in ("prior", "nan"))
+    known, blank = (covered(evidence, POINTS, None, gaps) for gaps in ("prior", "nan"))
 
     empty = known.coverage.observations == 0
     assert 20 < empty.sum() < 236
@@ -94,9 +94,11 @@ def test_nan_takes_away_what_rests_on_nothing_and_nothing_else(kernel: str) -> N
 def test_what_is_held_stays_while_its_error_grows_up_to_what_is_known_beforehand(
     parameters: Parameters,
 ) -> None:
-    sight = sight_of(12, "kriging", 3, parameters)
-    sight = replace(sight, observations=replace(sight.observations, values=np.abs(sight.observations.values)))
-    field = sight.field(POINTS, None)
+    evidence = evidence_of(12, "kriging", 3, parameters)
+    evidence = replace(
+        evidence, observations=replace(evidence.observations, values=np.abs(evidence.observations.values))
+    )
+    field = evidence.field(POINTS, None)
 
     later = [aged(field, parameters, seconds) for seconds in (0, 60, 3600, 1e9)]
 

@@ -22,7 +22,7 @@ from sensorgrid.pipeline.gridding.groups import Group
 from sensorgrid.pipeline.gridding.kernels.interface import Floats
 from sensorgrid.pipeline.gridding.measurements import Measurements, concatenate, decode, deduplicate, split_by
 from sensorgrid.pipeline.gridding.series import Checked, Past, SeriesLimits, check_series, fold
-from sensorgrid.pipeline.gridding.tile import Recipe, RegionGrid, Sights, grid_region, sights
+from sensorgrid.pipeline.gridding.tile import Recipe, RegionEvidence, RegionGrid, evidence_around, grid_region
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +81,7 @@ class Domain:
         return check_series(rows, self.limits, self.timing.max_age_s, past)
 
     def grid_at(
-        self, checked: Checked, region: int, tick: int, seen: dict[int, Sights] | None = None
+        self, checked: Checked, region: int, tick: int, seen: dict[int, RegionEvidence] | None = None
     ) -> RegionGrid:
         """One region at one tick; `seen` remembers what was known at which tick, if gaps are held."""
         recipe, timing = self.recipes.recipe(self.group, tick), self.timing
@@ -92,9 +92,9 @@ class Domain:
             )  # fmt: skip
         known = {} if seen is None else seen
 
-        def at(when: int) -> Sights:
+        def at(when: int) -> RegionEvidence:
             if when not in known:
-                known[when] = sights(
+                known[when] = evidence_around(
                     checked, self.group, self.grid, when, timing.max_age_s, self.recipes.recipe(self.group, when)
                 )  # fmt: skip
             return known[when]
@@ -251,7 +251,7 @@ class Book:
         if state.next_tick > due:
             return
         checked = self._checked()
-        seen: dict[int, Sights] = {}
+        seen: dict[int, RegionEvidence] = {}
         for tick in range(state.next_tick, due + 1):
             issue = self._issue(checked, tick, seen)
             if issue is not None:
@@ -265,7 +265,7 @@ class Book:
         wanted = [*state.dirty, *range(state.next_tick, due + 1)]
         if wanted:
             checked = self._checked()
-            seen: dict[int, Sights] = {}
+            seen: dict[int, RegionEvidence] = {}
             for tick in wanted:
                 issue = self._issue(checked, tick, seen)
                 if issue is not None:
@@ -278,7 +278,7 @@ class Book:
         parts = [decode(data) for t in self.state.ticks if (data := self._rows.get(t)) is not None]
         return self._domain.check(concatenate(parts).canonical(), self.state.past)
 
-    def _issue(self, checked: Checked, tick: int, seen: dict[int, Sights]) -> Issue | None:
+    def _issue(self, checked: Checked, tick: int, seen: dict[int, RegionEvidence]) -> Issue | None:
         made = self._domain.grid_at(checked, self._region, tick, seen)
         # The first tile carries the measurements (see `tiles`), so it is issued again if these have changed.
         digests = tuple(

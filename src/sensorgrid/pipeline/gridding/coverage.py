@@ -46,7 +46,7 @@ class Coverage:
 
 
 @dataclass(frozen=True, slots=True)
-class Sight:
+class Evidence:
     """What is known of one attribute around a region at a tick: observations that passed, and how to grid them."""
 
     observations: Observations
@@ -99,16 +99,16 @@ def reach_m(parameters: Parameters) -> float:
 
 
 def covered(
-    sight: Sight,
+    evidence: Evidence,
     points: Floats,
     heights: Floats | None,
     gaps: Gaps = "prior",
-    earlier: Callable[[int], Sight] | None = None,
+    earlier: Callable[[int], Evidence] | None = None,
     hold_ticks: int = 0,
     tick_s: float = 0.0,
 ) -> Covered:
     """Grid points from what is known; `earlier` tells what was known so many ticks before."""
-    field, coverage = sight.field(points, heights), sight.coverage(points)
+    field, coverage = evidence.field(points, heights), evidence.coverage(points)
     values, error, lower, upper = field.values, field.error, field.lower, field.upper
     empty = coverage.observations == 0
     if gaps == "prior" or not empty.any():

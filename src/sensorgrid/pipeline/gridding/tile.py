@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from sensorgrid.model.grid import Grid
-from sensorgrid.pipeline.gridding.coverage import Gaps, Sight, covered
+from sensorgrid.pipeline.gridding.coverage import Evidence, Gaps, covered
 from sensorgrid.pipeline.gridding.groups import DIRECTION, EASTWARD, NORTHWARD, SPEED, WIND, Group
 from sensorgrid.pipeline.gridding.kernels.interface import Floats, Observations, Parameters, metres
 from sensorgrid.pipeline.gridding.kernels.transforms import shown, without_wall
@@ -117,10 +117,10 @@ class Vectors:
 
 
 @dataclass(frozen=True, slots=True)
-class Sights:
-    """What is known around a region at a tick: one sight for each output, and the verdicts on all rows."""
+class RegionEvidence:
+    """What is known around a region at a tick: evidence for each output, and the verdicts on all rows."""
 
-    each: tuple[Sight, ...]
+    each: tuple[Evidence, ...]
     test: npt.NDArray[np.uint8]
     """for each row the test that it failed, as far as that is known at the tick"""
 
@@ -136,35 +136,36 @@ def grid_region(
     heights: Floats | None = None,
     gaps: tuple[Gaps, ...] = (),
     hold_ticks: int = 0,
-    earlier: Callable[[int], Sights] | None = None,
-    now: Sights | None = None,
+    earlier: Callable[[int], RegionEvidence] | None = None,
+    now: RegionEvidence | None = None,
 ) -> RegionGrid:
     """Grid one region at one tick from the measurements around it; `heights` are those of its points, if known.
 
     `gaps` says for each output what stands where nothing is within reach, `prior` if it is left out. To hold values,
     `earlier` tells what was known at an earlier tick, up to `hold_ticks` before; `now` is that of this tick, if known.
     """
-    now = now or sights(checked, group, grid, tick, max_age_s, recipe)
+    now = now or evidence_around(checked, group, grid, tick, max_age_s, recipe)
     tick_us = round(grid.tick * 1e6)
     end_us = (tick + 1) * tick_us
     points, tiles = points_in_metres(grid, region), []
-    for n, (attribute, sight) in enumerate(zip(group.outputs, now.each, strict=True)):
+    for n, (attribute, evidence) in enumerate(zip(group.outputs, now.each, strict=True)):
         mode = gaps[n] if gaps else "prior"
 
-        def before(back: int, n: int = n) -> Sight:
+        def before(back: int, n: int = n) -> Evidence:
             assert earlier is not None
             return earlier(tick - back).each[n]
 
         made = covered(
-            sight, points, heights, mode, None if earlier is None else before, hold_ticks, grid.tick
+            evidence, points, heights, mode, None if earlier is None else before, hold_ticks, grid.tick
         )
         values, error, lower, upper = (
             a.astype(np.float32) for a in (made.values, made.error, made.lower, made.upper)
         )
         tiles.append(
             Tile(
-                attribute, values, error, lower, upper, len(sight.observations), recipe.kernel,
-                made.coverage.observations, made.coverage.age_s, sight.parameters.noise, shown(sight.parameters), mode,
+                attribute, values, error, lower, upper, len(evidence.observations), recipe.kernel,
+                made.coverage.observations, made.coverage.age_s, evidence.parameters.noise,
+                shown(evidence.parameters), mode,
             )
         )  # fmt: skip
     rows = checked.rows
@@ -172,7 +173,9 @@ def grid_region(
     return RegionGrid(tuple(tiles), rows.take(own), now.test[own])
 
 
-def sights(checked: Checked, group: Group, grid: Grid, tick: int, max_age_s: float, recipe: Recipe) -> Sights:
+def evidence_around(
+    checked: Checked, group: Group, grid: Grid, tick: int, max_age_s: float, recipe: Recipe
+) -> RegionEvidence:
     """The observations that a tick is gridded from, and the verdicts of series and neighbours."""
     end_us = (tick + 1) * round(grid.tick * 1e6)
     rows, test = checked.rows, np.where(checked.bad_at(end_us), checked.test, 0).astype(np.uint8)
@@ -193,10 +196,10 @@ def sights(checked: Checked, group: Group, grid: Grid, tick: int, max_age_s: flo
         test[part[verdicts.bad & (part >= 0)]] = NEIGHBOUR
         test[part[verdicts.suspect & (part >= 0)]] = SUSPECT
     each = tuple(
-        Sight(verdicts.used(observations), parameters, recipe.kernel)
+        Evidence(verdicts.used(observations), parameters, recipe.kernel)
         for observations, parameters in zip(every, every_parameters, strict=True)
     )
-    return Sights(each, test)
+    return RegionEvidence(each, test)
 
 
 def last_vectors(rows: Measurements, good: Ints, group: Group) -> Vectors:

@@ -19,7 +19,7 @@ from sensorgrid.pipeline.gridding.groups import groups_of
 from sensorgrid.pipeline.gridding.measurements import Measurements, decode, deduplicate
 from sensorgrid.pipeline.gridding.regions import Regions
 from sensorgrid.pipeline.gridding.series import Past
-from sensorgrid.pipeline.gridding.tile import Sights
+from sensorgrid.pipeline.gridding.tile import RegionEvidence
 from sensorgrid.pipeline.lake.ledger import Ledger
 from sensorgrid.pipeline.plan import Plan
 from sensorgrid.pipeline.spark.packing import ASIDE, CLOCK, LEDGER, ROWS, Chunks
@@ -111,7 +111,7 @@ def grid_chunk(
     checked = domain.check(rows, Past.nothing())
     first = max(span.first, chunk * chunks.ticks)
     last = min(span.last, (chunk + 1) * chunks.ticks - 1)
-    seen: dict[int, Sights] = {}
+    seen: dict[int, RegionEvidence] = {}
     for tick in range(first, last + 1):
         made = domain.grid_at(checked, region, tick, seen)
         issue = Issue(tick, made, (0,) * len(made.tiles), made.flagged, made.suspect)
