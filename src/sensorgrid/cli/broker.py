@@ -79,9 +79,7 @@ async def _serve(network: Any, number: Any, quiet: bool, config: Path, early: li
     told: asyncio.Future[Any] = asyncio.ensure_future(stop.wait())
     both: set[asyncio.Future[Any]] = {told, host.driver.failed}
     await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
-    if (
-        host.driver.failed.done()
-    ):  # a bug of ours: its state cannot be trusted, whoever watches starts it anew
+    if host.driver.failed.done():  # a bug of ours: its state cannot be trusted; the supervisor starts it anew
         import traceback
 
         traceback.print_exception(host.driver.failed.exception())

@@ -1,7 +1,7 @@
-"""A broker as a server: who may come in, what the pipeline brings, what the lake knows, how it stops.
+"""A broker as a server: whom it admits, what it takes from the pipeline and the lake, and how it stops.
 
-All that a broker decides it decides in `sensorgrid.overlay`; all that connections need is in
-`sensorgrid.links.driver`. What is left is here: the door, the publishers, the tail of the lake, and a clean end.
+A broker's decisions are made in `sensorgrid.overlay`, and `sensorgrid.links.driver` handles its connections. The rest
+is here: admission of connections, publishers, the tail of the lake, and a clean stop.
 """
 
 import asyncio
@@ -67,7 +67,7 @@ Log = Callable[..., None]
 
 
 def silent(event: str, **fields: Any) -> None:
-    """A log that nobody reads."""
+    """A log that goes nowhere."""
 
 
 class Host:
@@ -122,7 +122,7 @@ class Host:
         return self.broker.boards.roster.current or self.network.roster
 
     def learn(self, roster: Roster) -> None:
-        """Hold a newer roster, and let everybody hold it."""
+        """Hold a newer roster, and spread it."""
         if difference := self.roster.terms.difference(roster.terms):
             raise RosterError(
                 f"roster {roster.version}: {difference.text}; it cannot change while brokers run"
@@ -163,7 +163,7 @@ class Host:
         self.driver.on_unreachable = self._unreachable
         self.driver.tap = self.tap
         server = None if tls is None else server_tls(tls.cert_file, tls.key_file)
-        # Compiled now, while nobody waits: the first wish would otherwise hold up everybody's greeting.
+        # Compiled now, before anyone waits: otherwise the first request would hold up all greetings.
         prepare(network.grid)
         self.listener = await listen(address.host, address.port, self._enter, tls=server)
         ways = {"policy": network.options.policy, "relays": network.options.relays}
@@ -172,7 +172,7 @@ class Host:
         self.driver.feed(Learned(network.roster))
 
     async def stop(self) -> None:
-        """Send receivers on their way, let them read what was sent, and close."""
+        """Redirect receivers, let them read what was sent, and close."""
         if self.stopping:
             return
         self.stopping = True
@@ -244,7 +244,7 @@ class Host:
                 text = f"broker {hello.id}: expected another one of [network]"
                 if hello.roster is None or hello.roster.version <= self.roster.version:
                     return wire.Sorry(text)
-                # It may be new in a newer roster. That is for those to say whom this broker knows.
+                # It may be new in a newer roster. This broker learns that roster only from brokers that it knows.
                 self.driver.feed(Outdated())
                 return wire.Sorry(f"{text} as in roster {self.roster.version}", wire.NoConnection.UNKNOWN)
             if self.me < hello.id and PeerId(hello.id) in self.driver.dialling:
@@ -362,7 +362,7 @@ class Host:
         return self.network.grid.tick_at(datetime.now(UTC)) + self.network.settings.ring_ticks
 
     def _answer(self, peer: Peer, message: bytes) -> None:
-        """To a publisher or observer, as long as it reads what it is told."""
+        """Send to a publisher or observer, as long as it keeps reading."""
         if peer.link is not None:
             if peer.link.waiting > ANSWERS_BYTES_MAX:
                 peer.close(1013, "reads too slowly")
@@ -370,7 +370,7 @@ class Host:
                 peer.link.send(message)
 
     def _is_full(self, block: wire.Publish) -> bool:
-        """Whether the lake is being read for a region, and all that can be kept until then has come."""
+        """Whether the lake is being read for a region, and no more blocks can be kept until that is done."""
         supply = self.broker.boards.outlets.supplies.get(block.attribute, {}).get(block.cell)
         return supply is not None and supply.reading and len(supply.early) >= EARLY_MAX
 
@@ -493,14 +493,14 @@ class Host:
 
 
 def server_tls(cert_file: str, key_file: str) -> ssl.SSLContext:
-    """For those who dial us."""
+    """TLS for peers that dial us."""
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     context.load_cert_chain(cert_file, key_file)
     return context
 
 
 def client_tls(ca_file: str | None) -> ssl.SSLContext:
-    """For those whom we dial."""
+    """TLS for peers that we dial."""
     return ssl.create_default_context(cafile=ca_file)
 
 

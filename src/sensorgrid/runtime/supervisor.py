@@ -24,7 +24,7 @@ from typing import Any
 BACKOFF_S = (0.5, 30.0)
 """shortest and longest pause before a command is run again"""
 HEALTHY_S = 60.0
-"""whoever has lived for so long starts over with the shortest pause"""
+"""after running for so long, a command starts over with the shortest pause"""
 LINE_BYTES_MAX = 1 << 16
 _PR_SET_PDEATHSIG = 1
 _GUARDIAN = Path(__file__).with_name("guardian.py")
@@ -48,7 +48,7 @@ class SupervisedPart:
 
 
 class _Child:
-    """A part and the process that is it at the moment."""
+    """A part and its current process."""
 
     def __init__(self, part: SupervisedPart) -> None:
         self.part = part
@@ -78,7 +78,7 @@ class Supervisor:
     def __init__(
         self, parts: Sequence[SupervisedPart], say: Say, status: Path | None = None, *, signals: bool = True
     ) -> None:
-        """Without `signals`, whoever runs it hears them and calls `stop`."""
+        """Without `signals`, the caller handles signals and calls `stop`."""
         self._children = [_Child(part) for part in parts]
         self._tell = say
         self._status = status
@@ -88,7 +88,7 @@ class Supervisor:
         self._guardian: Process | None = None
 
     def _say(self, name: str, line: str) -> None:
-        """Pass a line on; if nobody can take it, the parts run on all the same."""
+        """Pass a line on; if it cannot be written, the parts run on all the same."""
         with contextlib.suppress(OSError, ValueError):
             self._tell(name, line)
 
@@ -128,7 +128,7 @@ class Supervisor:
                 loop.remove_signal_handler(signal.SIGHUP)
 
     def _pass_on(self) -> None:
-        """SIGHUP: whoever reads its file again does so."""
+        """SIGHUP: pass it to the parts that read their file again."""
         for child in self._children:
             process = child.process
             if child.part.reads_again and process is not None and process.returncode is None:
