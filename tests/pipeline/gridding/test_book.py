@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from sensorgrid.model.grid import Grid
@@ -14,8 +14,13 @@ from sensorgrid.pipeline.gridding.coverage import Gaps
 from sensorgrid.pipeline.gridding.groups import DIRECTION, SPEED, Group, group_named
 from sensorgrid.pipeline.gridding.kernels.interface import Parameters
 from sensorgrid.pipeline.gridding.measurements import Measurements, deduplicate
+from sensorgrid.pipeline.gridding.regions import Regions
 from sensorgrid.pipeline.gridding.series import Past, SeriesLimits
 from sensorgrid.pipeline.gridding.tile import Recipe, RegionGrid
+from sensorgrid.pipeline.lake.folder import Lake
+from sensorgrid.pipeline.lake.tiles import blocks_of, table_of
+from sensorgrid.pipeline.plan import HaloEntry, Plan
+from sensorgrid.pipeline.spark.remembering import remembered
 
 TICK = 60
 GRID = Grid(
@@ -165,6 +170,45 @@ def test_the_context_of_a_chunk_holds_all_that_matters_to_its_ticks(
     for tick in range(first, first + 3):
         expected, got = (domain.grid_at(checked, 0, tick) for checked in (whole, part))
         assert [t.digest for t in got.tiles] == [t.digest for t in expected.tiles]
+
+
+@given(entries)
+@settings(max_examples=8, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_a_stream_with_a_new_checkpoint_holds_what_the_old_one_would_have_held(
+    tmp_path_factory, found
+) -> None:
+    """The lake has all measurements of the ticks that were published: those of home and of the halo."""
+    domain, regions, later = with_gaps("hold"), Regions(GRID), 12
+    lake = Lake(str(tmp_path_factory.mktemp("lake") / "lake")).create()
+    halo = HaloEntry(-1000, "air_temperature", (5000.0,) * len(regions), "wide enough for all")
+    plan = Plan(GRID, later, (halo,))
+    rows, _ = deduplicate([rows_of(found)])
+    homes = regions.of(rows.x, rows.y)
+    blocks = []
+    for region in range(len(regions)):
+        checked = domain.check(rows.with_home((homes == region).astype(np.uint8)), Past.nothing())
+        for tick in range(later):
+            issue = Issue(tick, domain.grid_at(checked, region, tick), (0,), 0)
+            blocks += list(blocks_of(issue, domain.group, regions, region))
+    lake.write("tiles", table_of(blocks, GRID), ("attribute", "day"), "streamx", 0, 0)
+
+    first = later - domain.timing.reach(GRID)
+    seed = remembered(lake, plan, first).get(("air_temperature", 0))
+    book = Book(replace(domain, start_tick=later), 0, Memory())
+    if seed is not None:
+        assert not len(book.receive([seed]).late)
+    issues = [
+        issue for tick in (later, later + 1) for issue in advance(book, (tick + 1) * TICK + TIMING.settle_s)
+    ]
+
+    rows = rows.with_home((homes == 0).astype(np.uint8))
+    whole = domain.check(rows.take(rows.time_us >= first * TICK * 1_000_000), Past.nothing())
+    assert [issue.tick for issue in issues] == [later, later + 1]
+    for issue in issues:
+        (expected,) = domain.grid_at(whole, 0, issue.tick).tiles
+        (tile,) = issue.grid.tiles
+        np.testing.assert_array_equal(tile.values, expected.values)
+        np.testing.assert_array_equal(tile.age_s, expected.age_s)
 
 
 def test_a_tick_is_published_by_the_clock_and_not_by_the_next_event() -> None:

@@ -25,6 +25,7 @@ from sensorgrid.pipeline.gridding.regions import Regions
 from sensorgrid.pipeline.lake.ledger import Ledger
 from sensorgrid.pipeline.sources import clock
 from sensorgrid.pipeline.spark.packing import ASIDE, CLOCK, FRESH, LEDGER, LETTERS, ROWS
+from sensorgrid.pipeline.spark.remembering import remembered
 from sensorgrid.pipeline.spark.stages import (
     BLOCK,
     OUT_DDL,
@@ -127,6 +128,11 @@ class GridProcessor(StatefulProcessor):
         known = self._state.get()
         domain = self._job.domain(group, self._plan)
         book = Book(domain, region, _Rows(self._rows), State.decode(known[0]) if known else None)
+        if known is None and "hold" in domain.gaps:
+            first = domain.start_tick - domain.timing.reach(domain.grid)
+            before = remembered(self._job.lake, self._plan, first).get((group, region))
+            if before is not None:
+                book.receive([before])
         ledger = Ledger()
         if parts:
             received = book.receive(parts)
