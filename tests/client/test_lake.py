@@ -117,6 +117,11 @@ def test_what_travels_through_spark_and_to_couriers_keeps_all_of_it(lake: Lake) 
         assert again.silent_s == one.silent_s == (None if one.sensors else float("inf"))
     bare = replace(block(FIRST, "00", 5.0), basis=None)
     assert Block.decode(bare.encode()).silent_s is None
+    said = bare.encode()
+    size = int.from_bytes(said[:4], "little")
+    before = json.dumps(json.loads(said[4 : 4 + size])[:9]).encode()
+    older = len(before).to_bytes(4, "little") + before + said[4 + size :]
+    assert Block.decode(older).encode() == said, "as releases before wrote it"
     found = lake.grids_of([Identity(T, FIRST + t, "00", 0) for t in (0, 1)], GRID, "fillx", 0)
     assert [silent_s for *_, silent_s in found.values()] == [None, float("inf")]
 

@@ -125,7 +125,9 @@ class Block:
     def decode(cls, data: bytes) -> "Block":
         """Read what `encode` wrote."""
         at = 4 + int.from_bytes(data[:4], "little")
-        *identity, sensors, kernel, size, packed, inputs, points, bounds, said = json.loads(data[4:at])
+        head = json.loads(data[4:at])
+        head += [0, 0, None][len(head) - _HEAD :]  # of before 0.8: nobody said what it rests on
+        *identity, sensors, kernel, size, packed, inputs, points, bounds, said = head
 
         def array(kind: str, count: int) -> npt.NDArray[Any]:
             nonlocal at
@@ -236,6 +238,8 @@ def table_of(blocks: Iterable[Block], grid: Grid) -> pa.Table:
     return pa.table([arrays[name] for name in TILE.names], schema=TILE)
 
 
+_HEAD = 9
+"""parts of a block's head before 0.8"""
 _NOTHING_SAID = (None,) * 5
 _NESTED = {"values", "error", "observations", "lower", "upper", "number_of_observations", "age"}
 
