@@ -274,3 +274,21 @@ def test_an_error_that_says_what_was_found_is_told_once(tmp_path: Path) -> None:
 
     (line,) = [line for line in said.splitlines() if line.startswith("fail configuration")]
     assert line.count("found ") == line.count("expected ") == 1
+
+
+def test_an_open_network_with_few_regions_is_warned_of_and_its_roster_is_told(tmp_path: Path) -> None:
+    from sensorgrid.configuration.network import read_network
+    from sensorgrid.runtime.rosters import RosterStore
+
+    few = findings(tmp_path, "[network]\nopen = true\nbrokers = 3")
+    network = read_network(tmp_path / "grid.toml")
+    RosterStore(network.lake).write(network.roster)
+    (Path(network.lake) / "roster" / "0000000000002.json").write_text("{}")
+
+    broken = findings(tmp_path, "[network]\nopen = true\nbrokers = 2")
+
+    assert few["regions"].found == "4 for 3 brokers"
+    assert few["regions"].status == "warn"
+    assert few["roster"].found == "version 1, 3 brokers"
+    assert broken["roster"].status == "fail"
+    assert "expected rosters" in broken["roster"].found

@@ -12,19 +12,57 @@ import typer
 
 from sensorgrid import __version__
 
-CONFIG = Annotated[Path, typer.Argument(metavar="FILE", help="Configuration with \\[grid] and \\[network].")]
+CONFIG = Annotated[
+    Path | None,
+    typer.Argument(metavar="[FILE]", help="Configuration with \\[grid] and \\[network]; none with --join."),
+]
 
 
 def broker(
-    config: CONFIG,
-    number: Annotated[int, typer.Option("--id", help="Which of the brokers in the file.")] = 0,
+    config: CONFIG = None,
+    number: Annotated[
+        int | None,
+        typer.Option(
+            "--id", help="Which of the brokers in the file, 0 if left out; with --join, one that is free."
+        ),
+    ] = None,
+    join: Annotated[
+        str | None,
+        typer.Option(
+            "--join", metavar="URL", help="Be another broker of the open network that this one belongs to."
+        ),
+    ] = None,
+    url: Annotated[
+        str | None,
+        typer.Option(
+            "--url", metavar="URL", help="With --join: where others dial this broker; found out if left out."
+        ),
+    ] = None,
+    listen: Annotated[
+        str | None,
+        typer.Option("--listen", metavar="HOST:PORT", help="With --join: what to bind, if not that."),
+    ] = None,
+    at: Annotated[
+        str | None,
+        typer.Option(
+            "--at", metavar="LON,LAT", help="With --join: begin with the region here, not where most are."
+        ),
+    ] = None,
+    relay: Annotated[bool, typer.Option("--relay", help="With --join: own no regions, only relay.")] = False,
+    lake: Annotated[
+        str | None,
+        typer.Option("--lake", help="With --join: the lake's folder or URI as this machine sees it."),
+    ] = None,
     quiet: Annotated[bool, typer.Option("--quiet", help="Say only what goes wrong.")] = False,
 ) -> None:
     """Run one broker until it is told to stop (Ctrl-C or SIGTERM): receivers are sent elsewhere first.
 
+    In an open network SIGTERM makes it leave: others own its regions before it ends. Ctrl-C ends it as it is.
     SIGHUP reads the file again: if its network.version is larger, all brokers, clients and publishers follow.
 
     Example: sensorgrid broker grid.toml --id 3
+
+    Example: sensorgrid broker --join ws://localhost:7400
     """
     from sensorgrid.configuration.base import SettingsError
     from sensorgrid.configuration.network import read_network
@@ -32,22 +70,34 @@ def broker(
 
     early: list[int] = []
     signal.signal(signal.SIGHUP, lambda number, frame: early.append(number))
-    network = read_network(config)
-    if PeerId(number) not in network.addresses:
+    if (config is None) == (join is None):
+        found = "both" if join else "neither"
+        raise SettingsError(f"broker: found {found}, expected either FILE or --join URL")
+    if join is not None:
+        from sensorgrid.cli.joining import asked_to_join
+
+        network, me = asked_to_join(join, number, url, listen, at, relay, lake)
+    else:
+        assert config is not None
+        network, me = read_network(config), PeerId(number or 0)
+        given = {"--url": url, "--listen": listen, "--at": at, "--relay": relay, "--lake": lake}
+        if wrong := [name for name, value in given.items() if value]:
+            raise SettingsError(f"{wrong[0]}: found it beside a file, expected --join URL with it")
+    if me not in network.addresses:
         known = ", ".join(map(str, sorted(network.addresses)))
-        raise SettingsError(f"--id: found {number}, expected one of the brokers in {config}: {known}")
+        raise SettingsError(f"--id: found {me}, expected one of the brokers in {config}: {known}")
     try:
         import uvloop
 
         run: Any = uvloop.run
     except ImportError:
         run = asyncio.run
-    code = run(_serve(network, PeerId(number), quiet, config, early))
+    code = run(_serve(network, me, quiet, config, early))
     if code:
         raise typer.Exit(code)
 
 
-async def _serve(network: Any, number: Any, quiet: bool, config: Path, early: list[int]) -> int:
+async def _serve(network: Any, number: Any, quiet: bool, config: Path | None, early: list[int]) -> int:
     """Until it is told to stop; `early` are the signals to read the file again that came before it could."""
     from sensorgrid.configuration.network import read_network
     from sensorgrid.model.errors import SensorGridError
@@ -61,6 +111,9 @@ async def _serve(network: Any, number: Any, quiet: bool, config: Path, early: li
         print(f"{now} {event} {said}".rstrip(), file=sys.stderr, flush=True)
 
     def again() -> None:
+        if config is None or network.settings.beat_s is not None:
+            log("roster not taken", reason="the roster of an open network is beside its lake, not in a file")
+            return
         try:
             host.learn(read_network(config).roster)
         except SensorGridError as error:
@@ -69,23 +122,38 @@ async def _serve(network: Any, number: Any, quiet: bool, config: Path, early: li
     host = Host(network, number, software=f"sensorgrid {__version__}", log=log)
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
+    goes: list[int] = []
+
+    def told_to_stop(which: int) -> None:
+        goes.append(which)
+        stop.set()
+
     for which in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(which, stop.set)
+        loop.add_signal_handler(which, told_to_stop, which)
     loop.add_signal_handler(signal.SIGHUP, early.append, signal.SIGHUP)
     await host.start()
     loop.add_signal_handler(signal.SIGHUP, again)
     if early:
         again()
     told: asyncio.Future[Any] = asyncio.ensure_future(stop.wait())
-    both: set[asyncio.Future[Any]] = {told, host.driver.failed}
+    gone: asyncio.Future[Any] = asyncio.ensure_future(host.left.wait())
+    both: set[asyncio.Future[Any]] = {told, gone, host.driver.failed}
     await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
+    if goes == [signal.SIGTERM] and not host.driver.failed.done():
+        await host.leave()
+    gone.cancel()
     if host.driver.failed.done():  # a bug of ours: its state cannot be trusted; the supervisor starts it anew
         import traceback
 
-        traceback.print_exception(host.driver.failed.exception())
-        log("failed", broker=number, pid=os.getpid())
+        error = host.driver.failed.exception()
+        if isinstance(error, SensorGridError):
+            log("failed", broker=number, reason=str(error))
+        else:
+            traceback.print_exception(error)
+            log("failed", broker=number, pid=os.getpid())
         told.cancel()
         return 1
+    told.cancel()
     await host.stop()
     return 0
 

@@ -59,10 +59,34 @@ def check(path: Path, records: int = 0) -> Iterator[Finding]:
     except SensorGridError as error:
         yield Finding("fail", "network", str(error), "brokers as in docs/runtime.md")
         return
+    yield from _spread(network)
     if network.options.tls is not None:
         yield from _tls(network)
     for number, address in network.addresses.items():
         yield _broker(network, int(number), address)
+
+
+def _spread(network: Network) -> Iterator[Finding]:
+    """Whether there are regions enough for all brokers, and the roster of an open network."""
+    from sensorgrid.runtime.rosters import RosterStore, StoreError
+
+    count = 1 << network.grid.region_digits
+    roster = network.roster
+    if network.options.open:
+        try:
+            roster = RosterStore(network.lake).newest() or roster
+            yield Finding("ok", "roster", f"version {roster.version}, {len(roster.members)} brokers")
+        except StoreError as error:
+            yield Finding("fail", "roster", str(error))
+            return
+    owners = (
+        sum(not member.relay for member in roster.members) if network.options.open else len(roster.by_owner)
+    )
+    if count < owners or (network.options.open and count < 2 * owners):
+        yield Finding(
+            "warn", "regions", f"{count} for {owners} brokers",
+            "twice as many or more, so that load can be spread: a larger region_digits in [grid] of a new lake",
+        )  # fmt: skip
 
 
 # sources

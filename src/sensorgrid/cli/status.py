@@ -61,14 +61,14 @@ def status(
 
 
 def _urls(brokers: list[str]) -> list[str]:
-    from sensorgrid.configuration.network import read_network
+    from sensorgrid.cli.network import roster_of_file
 
     found = []
     for one in brokers:
         if "://" in one:
             found.append(one)
         else:
-            found += [address.url for address in read_network(one).addresses.values()]
+            found += [member.url for member in roster_of_file(one)[1].members]
     return list(dict.fromkeys(found))
 
 
@@ -114,7 +114,18 @@ def _table(found: list[Any]) -> Table:
         box=SIMPLE_HEAD,
         padding=(0, 1),
     )
-    for name in ("broker", "up", "clients", "own", "taken", "given", "blocks", "to brokers", "to clients"):
+    for name in (
+        "broker",
+        "up",
+        "roster",
+        "clients",
+        "own",
+        "taken",
+        "given",
+        "blocks",
+        "to brokers",
+        "to clients",
+    ):
         table.add_column(name, justify="right", no_wrap=True)
     for one in found:
         taken = sum(1 for stream in one.streams if stream.path is None or len(stream.path) > 1)
@@ -122,6 +133,10 @@ def _table(found: list[Any]) -> Table:
         counts = (one.clients, len(one.streams) - taken, taken, given, one.published)
         sizes = (sum(one.values_bytes.values()), one.clients_bytes)
         table.add_row(
-            str(one.id), f"{one.up_s:,.0f} s", *(f"{c:,}" for c in counts), *(decimal(size) for size in sizes)
+            str(one.id),
+            f"{one.up_s:,.0f} s",
+            str(one.roster or "?"),
+            *(f"{c:,}" for c in counts),
+            *(decimal(size) for size in sizes),
         )
     return table

@@ -31,6 +31,7 @@ from sensorgrid.model.grid import Grid
 from sensorgrid.model.ids import BROKERS_MAX, PeerId
 from sensorgrid.model.names import ERROR
 from sensorgrid.overlay.geography import first_of
+from sensorgrid.overlay.placement import responsible
 from sensorgrid.overlay.roster import Member, Region, Roster, Terms
 from sensorgrid.overlay.settings import Settings
 
@@ -38,6 +39,10 @@ NOWHERE = ("0.0.0.0", "::", "[::]")
 """addresses to listen on that cannot be dialled"""
 CELLS_MAX = 128
 """of a query: each is a message per tick; finer cells would save brokers some padding between them"""
+BEAT_S = 1.0
+"""of open networks: a broker that dies is replaced after ten of them"""
+OPEN_BACKOFF_MAX_S = 2.0
+"""the same as below, where brokers change: the new owner is there before the old one is back"""
 BACKOFF_MAX_S = 5.0
 """between tries to resume a query: people notice longer ones, and a try costs a broker little"""
 
@@ -93,6 +98,8 @@ class NetworkSettings(Strict):
     """recent ticks that a broker keeps for receivers that resume"""
     alive: Duration = 5.0
     """how often a silent connection says that it works; three times this without a word breaks it"""
+    open: bool = False
+    """brokers may join and leave while it runs, and others take over from those that die; the lake holds the roster"""
     tls: TlsSettings | None = None
 
 
@@ -139,7 +146,9 @@ class Network:
     @property
     def addresses(self) -> dict[PeerId, Address]:
         """Where the brokers are."""
-        return {m.id: Address(m.url, *self.listens[m.id]) for m in self.roster.members}
+        return {
+            m.id: Address(m.url, *self.listens[m.id]) for m in self.roster.members if m.id in self.listens
+        }
 
     @property
     def regions(self) -> tuple[Region, ...]:
@@ -210,8 +219,12 @@ def build(grid: Grid, lake: str, options: NetworkSettings, subject: str, folder:
         lateness_ticks=lateness,
         slack_ticks=min(4, options.ring_ticks - lateness - 1),
         alive_s=options.alive,
-        backoff_max_s=BACKOFF_MAX_S,
+        backoff_max_s=OPEN_BACKOFF_MAX_S if options.open else BACKOFF_MAX_S,
+        beat_s=BEAT_S if options.open else None,
     )
+    if options.open:
+        roster = _founded(carried, brokers, settings, options.version, subject)
+        return Network(carried, lake, roster, listens, settings, options)
     regions = _regions(carried, brokers, options.version, subject)
     first: dict[PeerId, int] = {}
     for region in regions:
@@ -220,6 +233,61 @@ def build(grid: Grid, lake: str, options: NetworkSettings, subject: str, folder:
     members = tuple(Member(PeerId(b.id), b.url, first.get(PeerId(b.id), 0), settings.budget) for b in brokers)
     roster = Roster(options.version, Terms.of(carried, settings), members, regions)
     return Network(carried, lake, roster, listens, settings, options)
+
+
+def _founded(
+    grid: Grid, brokers: tuple[BrokerSettings, ...], settings: Settings, version: int, subject: str
+) -> Roster:
+    """The first roster of an open network: places at equal distances, and whatever lies behind them."""
+    for broker in brokers:
+        if broker.regions or broker.inherits:
+            raise SettingsError(
+                f"{subject}: network.brokers: found regions of broker {broker.id} and open = true, expected one of"
+                " them: in an open network regions follow from the places of brokers"
+            )
+    if version != 1:
+        raise SettingsError(
+            f"{subject}: network.version: found {version} and open = true, expected one of them: the lake of an open"
+            " network holds its versions"
+        )
+    owners = [broker for broker in brokers if broker.regions is None]
+    if not owners:
+        raise SettingsError(f"{subject}: network.brokers: found relays only, expected an owner of regions")
+    places = {b.id: n * (1 << settings.depth) // len(owners) for n, b in enumerate(owners)}
+    members = tuple(
+        Member(PeerId(b.id), b.url, places.get(b.id, 0), settings.budget, relay=b.id not in places)
+        for b in brokers
+    )
+    count, first = 1 << grid.region_digits, PeerId(owners[0].id)
+    regions = tuple(
+        Region(attribute, cell, first, 1)
+        for attribute in range(len(grid.attributes))
+        for cell in range(count, 2 * count)
+    )
+    roster = Roster(1, Terms.of(grid, settings), members, regions)
+    owner = responsible(roster)
+    return replace(
+        roster, regions=tuple(Region(r.attribute, r.cell, owner[r.attribute, r.cell], 1) for r in regions)
+    )
+
+
+def newcomer(
+    grid: Grid,
+    roster: Roster,
+    told: dict[str, Any],
+    me: Member,
+    listen: tuple[str, int],
+    tls: TlsSettings | None,
+) -> Network:
+    """What a broker that joins an open network needs, from what another one told it."""
+    options = NetworkSettings(**told["options"], tls=tls)
+    budget = me.capacity or max((m.capacity for m in roster.members), default=1)
+    settings = replace(roster.terms.settings(budget), beat_s=BEAT_S)
+    joined = Member(me.id, me.url, me.place, budget, relay=me.relay)
+    members = tuple(m for m in roster.members if m.id != me.id)
+    return Network(
+        grid, told["lake"], replace(roster, members=(*members, joined)), {me.id: listen}, settings, options
+    )
 
 
 def _listens(broker: BrokerSettings, subject: str) -> tuple[str, int]:

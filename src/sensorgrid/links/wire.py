@@ -30,6 +30,8 @@ from sensorgrid.overlay.settings import Settings
 VERSIONS = (1, 2, VERSION)
 """of the wire, that are spoken here; the newest last"""
 BROKER, CLIENT, PUBLISHER, OBSERVER = "broker", "client", "publisher", "observer"
+NEWCOMER = "newcomer"
+"""who wants to be a broker of an open network, and asks what it is like"""
 LZ4 = "lz4"
 _HEAD = struct.Struct("<I")
 
@@ -113,6 +115,8 @@ class Welcome(msgspec.Struct, frozen=True, tag="Welcome"):
     software: str = ""
     roster: "Newer | None" = None
     """from version 2 on"""
+    network: dict[str, Any] = {}
+    """for newcomers: where the lake is, and the options that all brokers share"""
 
 
 class Sorry(msgspec.Struct, frozen=True, tag="Sorry"):
@@ -200,6 +204,8 @@ class Status(msgspec.Struct, frozen=True, tag="Status"):
     """its supplies that have receivers"""
     messages: dict[str, int]
     """sent, by kind"""
+    roster: int = 0
+    """version that it holds; 0: it is of an older release"""
 
 
 ASK_RECEIVERS = b"receivers"

@@ -24,6 +24,7 @@ from sensorgrid.overlay.mechanisms.relaying import Relaying
 from sensorgrid.overlay.mechanisms.replication import Replication
 from sensorgrid.overlay.mechanisms.routing import Routing
 from sensorgrid.overlay.mechanisms.streams import Streams
+from sensorgrid.overlay.mechanisms.succession import Succession
 from sensorgrid.overlay.mechanisms.trees import Trees
 from sensorgrid.overlay.outlets import Outlets, Supply
 from sensorgrid.overlay.policies.interface import Policy
@@ -68,4 +69,15 @@ def assemble(
     replication = Replication(kernel, boards, service, news, trees, policy)
     plugged = [plug(kernel, boards) for plug in others]
     membership = Membership(kernel, held, regions)
-    return boards, (streams, routing, replication, news, liveness, *relaying, membership, *plugged)
+    succession = [] if settings.beat_s is None else [Succession(kernel, boards)]
+    return boards, (
+        streams,
+        routing,
+        replication,
+        news,
+        liveness,
+        *relaying,
+        membership,
+        *succession,
+        *plugged,
+    )

@@ -14,7 +14,7 @@ from sensorgrid.model.ids import Instant, PeerId, QueryId
 from sensorgrid.model.query import Query
 from sensorgrid.overlay.forwarding import SendPlan
 from sensorgrid.overlay.messages import VERSION, Message, Why
-from sensorgrid.overlay.roster import Roster
+from sensorgrid.overlay.roster import Member, Roster
 
 # -- events
 
@@ -116,6 +116,26 @@ class Outdated:
 
 
 @dataclass(frozen=True, slots=True)
+class Joining:
+    """This broker shall be a member of an open network, and again whenever it finds that it is none."""
+
+    member: Member
+
+
+@dataclass(frozen=True, slots=True)
+class Leaving:
+    """This broker shall hand over what it owns, and be no member then; `Left` says that it is none."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ruled:
+    """The store of rosters has answered `Propose` or `Inquire`; what it holds came as `Learned` before."""
+
+    reached: bool
+    """False: nobody can say what became of it"""
+
+
+@dataclass(frozen=True, slots=True)
 class Stopping:
     """The broker's process is about to end, in good order."""
 
@@ -165,6 +185,9 @@ BrokerEvent: TypeAlias = (
     | Batch
     | Woke
     | Learned
+    | Joining
+    | Leaving
+    | Ruled
     | Outdated
     | Published
     | Recalled
@@ -289,6 +312,23 @@ class Adopted:
 
 
 @dataclass(frozen=True, slots=True)
+class Propose:
+    """Write a roster to the store, if there is none of its version; `Learned` and `Ruled` follow."""
+
+    roster: Roster
+
+
+@dataclass(frozen=True, slots=True)
+class Inquire:
+    """Read the newest roster of the store; `Learned` and `Ruled` follow."""
+
+
+@dataclass(frozen=True, slots=True)
+class Left:
+    """This broker is no member any more, as it wished."""
+
+
+@dataclass(frozen=True, slots=True)
 class Deliver:
     """Values for the user: what a piece of the query holds at a tick; None says that there are none, up to `until`."""
 
@@ -314,7 +354,9 @@ class Reply:
     """for programs"""
 
 
-Effect: TypeAlias = Connect | Disconnect | Send | Spread | Recall | Adopted | Deliver | Reply
+Effect: TypeAlias = (
+    Connect | Disconnect | Send | Spread | Recall | Adopted | Propose | Inquire | Left | Deliver | Reply
+)
 
 
 # -- and who lives by them

@@ -75,6 +75,12 @@ class Member(msgspec.Struct, frozen=True, array_like=True):
     """in the space of IDs: it is responsible from here up to the next larger place"""
     capacity: Count = 0
     """points per period that it may send"""
+    relay: bool = False
+    """it wants no regions"""
+    leaving: bool = False
+    """it is about to go, and hands its regions over first"""
+    accused: bool = False
+    """somebody does not hear it: it is removed unless somebody does"""
 
 
 class Region(msgspec.Struct, frozen=True, array_like=True):
@@ -236,7 +242,7 @@ class Roster:
     def summary(self) -> Summary:
         """In short, for peers that may hold another one."""
         # Without addresses: a broker may be reached in different ways from different sides.
-        members = [(member.id, member.place, member.capacity) for member in self.members]
+        members = [(m.id, m.place, m.capacity, *_marks(m)) for m in self.members]
         return Summary(self.version, self.terms, _digest(members), _digest(self.regions))
 
     @cached_property
@@ -319,6 +325,12 @@ class Roster:
 def fingerprint(grid: Grid) -> str:
     """The same for the same grid, in every process."""
     return hashlib.sha256(_encoder.encode({name: getattr(grid, name) for name in GRID})).hexdigest()[:16]
+
+
+def _marks(member: Member) -> tuple[bool, ...]:
+    """What only rosters that change by themselves have; left out if there is none, as in older versions."""
+    marks = (member.relay, member.leaving, member.accused)
+    return marks if any(marks) else ()
 
 
 def _digest(content: object) -> str:

@@ -44,6 +44,8 @@ class Settings:
     """longest pause"""
     alive_s: float | None = 5.0
     """how often a silent connection says that it works; three times this without a word breaks it; None: never"""
+    beat_s: float | None = None
+    """how often brokers of an open network prove to those beside them that they live; None: its roster is a file"""
     news_s: float = 1.0
     """how often free budgets are told, if they changed"""
     news_change: float = 0.02

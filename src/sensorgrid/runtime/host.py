@@ -5,8 +5,10 @@ is here: admission of connections, publishers, the tail of the lake, and a clean
 """
 
 import asyncio
+import contextlib
 import ssl
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import UTC, datetime
 from itertools import islice
 from random import Random
@@ -28,11 +30,17 @@ from sensorgrid.overlay.broker import Broker
 from sensorgrid.overlay.events import (
     Adopted,
     Effect,
+    Inquire,
+    Joining,
     Learned,
+    Leaving,
+    Left,
     Outdated,
+    Propose,
     Published,
     Recall,
     Recalled,
+    Ruled,
     Stopping,
 )
 from sensorgrid.overlay.geography import box_of
@@ -44,7 +52,10 @@ from sensorgrid.overlay.policies.paper import Paper
 from sensorgrid.overlay.policies.relays import Relays
 from sensorgrid.overlay.roster import Region, Roster, RosterError
 from sensorgrid.runtime.history import Tick, read_tail
+from sensorgrid.runtime.rosters import RosterStore, StoreError
 
+LEAVE_S = 30.0
+"""how long a broker that goes waits for its heirs"""
 DRAIN_S = 5.0
 """how long a stop waits for what was sent to be read"""
 CLIENTS_MAX = 20_000
@@ -104,6 +115,12 @@ class Host:
         """of the wire, that it speaks"""
         offered = (wire.LZ4,) if network.options.compress == wire.LZ4 and can_pack() else ()
         self._hello = wire.Hello(versions, wire.BROKER, me, network.roster.terms.grid, offered, software)
+        self.store = RosterStore(network.lake) if network.settings.beat_s is not None else None
+        """of an open network"""
+        self._url = ""
+        """where others dial it, as it told them"""
+        self.left = asyncio.Event()
+        """this broker has left the network, as it wished"""
         self.published = 0
         """blocks taken from the pipeline"""
         self.stopping = False
@@ -149,6 +166,12 @@ class Host:
         network, address = self.network, self.network.addresses[self.me]
         if fault := network.roster.fault(network.grid):
             raise RosterError(fault)
+        myself = network.roster.by_id[self.me]
+        if self.store is not None:
+            network = self.network = replace(network, roster=await self._stored(self.store, network.roster))
+            self._url = myself.url
+            if fault := self._other_of_my_name(network.roster):
+                raise RosterError(fault)
         tls = network.options.tls
         self.driver = Driver(
             self.broker,
@@ -170,6 +193,35 @@ class Host:
         mine = len(network.roster.by_owner.get(self.me, ()))
         self.log("listening", broker=self.me, url=address.url, regions=mine, **ways)
         self.driver.feed(Learned(network.roster))
+        if self.store is not None:
+            self.driver.feed(Joining(myself))
+
+    async def _stored(self, store: RosterStore, first: Roster) -> Roster:
+        """The newest roster of an open network; the file is its first one."""
+        found = await store.settle(None)
+        if found is None:
+            found = await store.settle(first if first.version == 1 else replace(first, version=1)) or first
+        if difference := first.terms.difference(found.terms):
+            raise RosterError(f"{store.place}: {difference.text}; it cannot change while a network exists")
+        return found
+
+    async def leave(self) -> None:
+        """Hand over what this broker owns and be no member any more, if others are left and it can be done in time."""
+        if self.store is None:
+            return
+        self.log("leaving", broker=self.me)
+        self.driver.feed(Leaving())
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(LEAVE_S):
+                while not self.left.is_set() and not self._is_last():
+                    with contextlib.suppress(TimeoutError):
+                        async with asyncio.timeout(0.2):
+                            await self.left.wait()
+        self.log("left" if self.left.is_set() else "not left", broker=self.me, roster=self.roster.version)
+
+    def _is_last(self) -> bool:
+        """Whether all others go, too, or none are left: nobody is there to take over."""
+        return all(member.leaving for member in self.roster.members if member.id != self.me)
 
     async def stop(self) -> None:
         """Redirect receivers, let them read what was sent, and close."""
@@ -256,8 +308,15 @@ class Host:
                 return wire.Sorry(
                     f"broker {self.me}: found {self.clients} clients, expected fewer", wire.NoConnection.FULL
                 )
-        elif hello.role not in (wire.PUBLISHER, wire.OBSERVER):
-            return wire.Sorry(f"role: found {hello.role!r}, expected broker, client, publisher or observer")
+        elif hello.role == wire.NEWCOMER and self.store is None:
+            return wire.Sorry(
+                f"broker {self.me}: found a newcomer, expected none: the roster is a file; [network] open = true lets"
+                " it change by itself"
+            )
+        elif hello.role not in (wire.PUBLISHER, wire.OBSERVER, wire.NEWCOMER):
+            return wire.Sorry(
+                f"role: found {hello.role!r}, expected broker, client, publisher, observer or newcomer"
+            )
         return None
 
     def _is_behind(self, hello: wire.Hello) -> bool:
@@ -278,13 +337,15 @@ class Host:
         welcome = wire.welcome_of(
             self.roster, self.network.grid, peer.version, self.me, hello.role, compress, self._software
         )
+        if hello.role == wire.NEWCOMER:
+            welcome = msgspec.structs.replace(welcome, network=self._told_to_newcomers())
         self._send(peer, welcome)
         if hello.role == wire.PUBLISHER:
             self._publishers[peer] = None
             peer.serve(
                 lambda message: self._publish(peer, message), lambda reason: self._publisher_gone(peer)
             )
-        elif hello.role == wire.OBSERVER:
+        elif hello.role in (wire.OBSERVER, wire.NEWCOMER):
             peer.serve(lambda asked: self._observed(peer, asked), lambda _: None)
         elif hello.role == wire.BROKER:
             assert hello.id is not None
@@ -292,6 +353,11 @@ class Host:
         else:
             self._number += 1
             self.driver.adopt(PeerId(self._number), peer)
+
+    def _told_to_newcomers(self) -> dict[str, Any]:
+        """What a broker needs to know of the network that it wants to join, besides grid and roster."""
+        options = self.network.options.model_dump(exclude={"brokers", "host", "port", "version", "tls"})
+        return {"lake": self.network.lake, "options": options}
 
     def _send(self, peer: Peer, greeting: wire.Welcome | wire.Sorry) -> None:
         if peer.link is not None:
@@ -407,6 +473,7 @@ class Host:
             clients_bytes=driver.clients_bytes,
             streams=tuple(streams),
             messages=dict(broker.kernel.counters.messages),
+            roster=self.roster.version,
         )
 
     def receivers(self) -> wire.Receivers:
@@ -437,14 +504,42 @@ class Host:
     def _effect(self, effect: Effect) -> None:
         if isinstance(effect, Adopted):
             roster = effect.roster
+            if (fault := self._other_of_my_name(roster)) and not self.driver.failed.done():
+                self.driver.failed.set_exception(RosterError(fault))
             mine = len(roster.by_owner.get(self.me, ()))
             self.log("roster", version=roster.version, brokers=len(roster.members), regions=mine)
             for publisher in [p for p in self._publishers if p.version >= 2]:
                 self._answer(publisher, wire.encode_told(wire.newer_of(roster)))
+        elif isinstance(effect, Propose):
+            self._spawn(self._settle(effect.roster))
+        elif isinstance(effect, Inquire):
+            self._spawn(self._settle(None))
+        elif isinstance(effect, Left):
+            self.left.set()
         elif isinstance(effect, Recall):
             if not self._recalls:
                 self.driver.loop.call_soon(lambda: self._spawn(self._recall()))
             self._recalls.append(effect)
+
+    def _other_of_my_name(self, roster: Roster) -> str:
+        """Of two brokers with one number, the one that comes second gives up: why, or nothing."""
+        found = roster.by_id.get(self.me)
+        if self.store is None or found is None or found.url == self._url:
+            return ""
+        return f"broker {self.me}: found another one at {found.url}, expected it at {self._url}; take another --id"
+
+    async def _settle(self, proposed: Roster | None) -> None:
+        """Have the store decide, and tell the broker what it holds."""
+        assert self.store is not None
+        try:
+            newest = await self.store.settle(proposed)
+        except StoreError as error:
+            self.log("store not reached", reason=str(error))
+            self.driver.feed(Ruled(False))
+            return
+        if newest is not None:
+            self.driver.feed(Learned(newest))
+        self.driver.feed(Ruled(True))
 
     async def _recall(self) -> None:
         """Read what several regions need in one go per attribute, off the loop."""

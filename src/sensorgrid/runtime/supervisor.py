@@ -45,6 +45,10 @@ class SupervisedPart:
     """between being asked to end and being ended"""
     reads_again: bool = False
     """whether it reads its file again on SIGHUP"""
+    asks_with: signal.Signals = signal.SIGTERM
+    """how it is asked to end"""
+    may_end: bool = False
+    """whether exit code 0 is its own wish, and it is not run again"""
 
 
 class _Child:
@@ -144,6 +148,9 @@ class Supervisor:
             await self._live(child)
             if self._stopping.is_set():
                 break
+            if child.part.may_end and child.exit == 0:
+                self._say(child.part.name, "ended as it wished; not run again")
+                break
             if time.monotonic() - begin >= HEALTHY_S:
                 child.pause_s = BACKOFF_S[0]
             self._note(child, "waiting")
@@ -212,7 +219,7 @@ class Supervisor:
                     if not asked:
                         asked = time.monotonic()
                         self._note(child, "stopping")
-                        process.terminate()
+                        process.send_signal(child.part.asks_with)
                     elif time.monotonic() - asked >= child.part.grace_s:
                         self._say(child.part.name, f"did not end within {child.part.grace_s:g} s; killed")
                         _kill_group(process.pid, signal.SIGKILL)

@@ -20,6 +20,7 @@ from sensorgrid.overlay.forwarding import wanted_of
 from sensorgrid.overlay.invariants import broken
 from sensorgrid.overlay.mechanisms.liveness import Liveness
 from sensorgrid.overlay.mechanisms.neighbourhood import Neighbourhood
+from sensorgrid.overlay.mechanisms.succession import Succession
 from sensorgrid.overlay.messages import Clip, Why
 from sensorgrid.overlay.session import Session
 from sensorgrid.simulator.world import World
@@ -222,6 +223,8 @@ def leftovers(world: World) -> Iterator[str]:
         liveness, neighbourhood = broker.mechanism(Liveness), broker.mechanism(Neighbourhood)
         kept = () if liveness is None else tuple(liveness.kept)
         measured = () if neighbourhood is None else tuple(neighbourhood.known)
+        succession = broker.mechanism(Succession)
+        watched = () if succession is None else tuple(succession.missed)
         rest: dict[str, object] = {
             "entries": outlets.entries,
             "relayed supplies": relays,
@@ -234,8 +237,8 @@ def leftovers(world: World) -> Iterator[str]:
             "redirected": outlets.leaving,
             "streams to brokers": [c for by in outlets.fed.values() for c in by],
             "loads": [c for by in outlets.loads.whole().values() for c in by],
-            "connections": [p for p in links.up if p not in {*peers, *kept, *measured}],
-            "dialled": [p for p in links.dialling if p not in {*peers, *measured}],
+            "connections": [p for p in links.up if p not in {*peers, *kept, *measured, *watched}],
+            "dialled": [p for p in links.dialling if p not in {*peers, *measured, *watched}],
         }
         for mechanism in broker.mechanisms:
             rest |= mechanism.leftovers()

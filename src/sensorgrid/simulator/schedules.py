@@ -72,12 +72,19 @@ class ScheduleOutcome:
 class Schedule:
     """One seed, played."""
 
+    end_s, gone_s = END_S, GONE_S
+    """when everything must have healed, and when everybody must have left"""
+    roaming = 0.85
+    """share of clients that can dial any broker, where brokers do not relay"""
+    by_hand = True
+    """whether operators change the roster"""
+
     def __init__(self, seed: int, watch: bool = False, trace: bool = False, relayed: bool = False) -> None:
         self.seed = seed
         self.watch = watch
         self.relayed = relayed
         """whether brokers relay, and most clients stay with the broker next to them"""
-        self.faults_known = RELAY_FAULTS if relayed else FAULTS
+        self.faults_known: tuple[str, ...] = RELAY_FAULTS if relayed else FAULTS
         self.slow: dict[PeerId, float] = {}
         """brokers whose connections take so many times as long"""
         self.rng = Random(f"relays {seed}" if relayed else f"schedule {seed}")
@@ -125,14 +132,14 @@ class Schedule:
             world.after(rng.uniform(FAULTS_FROM_S, HEALED_S - 4), self._strike)
         for _ in range(rng.randint(0, 3)):
             world.after(rng.uniform(4.0, HEALED_S), self._join)
-        for _ in range(self.chance.choice((0, 1, 1, 2))):
+        for _ in range(self.chance.choice((0, 1, 1, 2)) if self.by_hand else 0):
             kind = self.chance.choice(ROSTER_FAULTS)
             world.after(self.chance.uniform(8.0, HEALED_S - 6), partial(self._change_roster, kind))
         world.after(HEALED_S, self._heal)
-        self._run(END_S)
+        self._run(self.end_s)
         self._look()
         self._leave()
-        self._run(GONE_S)
+        self._run(self.gone_s)
         self.problems += checkers.rules(world)
         self.problems += checkers.leftovers(world)
         self.problems += self.deliveries.wrong[:5]
@@ -199,7 +206,7 @@ class Schedule:
                 revision = self.published[attribute, cell, tick] + 1
                 self._publish(attribute, cell, tick, revision)
         self.ticks += 1
-        if world.now + TICK_S < END_S - 6:
+        if world.now + TICK_S < self.end_s - 6:
             world.after(TICK_S, self._tick)
 
     def _publish(self, attribute: int, cell: int, tick: int, revision: int) -> None:
@@ -222,7 +229,7 @@ class Schedule:
         rng, world = self.rng, self.world
         order = list(self.brokers)
         rng.shuffle(order)
-        roams = rng.random() < (0.2 if self.relayed else 0.85)
+        roams = rng.random() < (0.2 if self.relayed else self.roaming)
         version = 1 if self.mixed and self.chance.random() < 0.5 else VERSION
         client = world.add_client(self._settings(1), tuple(order), roams, version)
         self.clients[client] = {}

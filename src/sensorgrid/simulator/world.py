@@ -29,10 +29,15 @@ from sensorgrid.overlay.events import (
     Disconnect,
     Effect,
     Event,
+    Inquire,
+    Joining,
     Learned,
+    Leaving,
+    Left,
     Moved,
     PeerDown,
     PeerUp,
+    Propose,
     Published,
     Recall,
     Recalled,
@@ -40,12 +45,13 @@ from sensorgrid.overlay.events import (
     Refined,
     Reply,
     Routed,
+    Ruled,
     Send,
     Spread,
     Submitted,
     Woke,
 )
-from sensorgrid.overlay.geography import box_of
+from sensorgrid.overlay.geography import box_of, first_of
 from sensorgrid.overlay.messages import VERSION, Message
 from sensorgrid.overlay.policies.interface import Policy
 from sensorgrid.overlay.policies.relays import Relays
@@ -57,6 +63,10 @@ from sensorgrid.simulator.network import Connection
 
 class WorldError(SensorGridError, RuntimeError):
     """A simulation that cannot go on."""
+
+
+STORE_S = 0.05
+"""how long a question takes to the store of rosters, and its answer back"""
 
 
 class Node:
@@ -138,6 +148,12 @@ class World:
         self.connections: dict[tuple[PeerId, PeerId], Connection] = {}
         self.cut: set[tuple[PeerId, PeerId]] = set()
         """pairs that cannot reach each other"""
+        self.store: dict[int, Roster] = {}
+        """rosters by version, each of which was written once"""
+        self.storeless: set[PeerId] = set()
+        """those who cannot reach the store"""
+        self.left: set[PeerId] = set()
+        """brokers that have left in good order"""
         self.lake: dict[tuple[int, int], dict[int, tuple[int, Values | None]]] = {}
         """by attribute and region: tick, revision and values, as the pipeline wrote them"""
         self.replies: dict[tuple[PeerId, QueryId], list[Reply]] = {}
@@ -207,12 +223,31 @@ class World:
     ) -> None:
         """Tell brokers a roster with these regions, each within `spread_s`; those not `told` hear it from others."""
         version = 1 if self.roster is None else self.roster.version + 1
-        members = tuple(Member(peer, "", 0, s.budget) for peer, s in self._settings.items())
+        members = tuple(self._member(peer, regions) for peer in self._settings)
         terms = Terms.of(self.grid, next(iter(self._settings.values())))
-        self.roster = Roster(version, terms, members, tuple(regions))
+        self.roster = self.store[version] = Roster(version, terms, members, tuple(regions))
         for peer in list(self.nodes):
             if peer in self._make and (told is None or peer in told):
                 self.after(self.rng.uniform(0, spread_s) if spread_s else 0.0, self._tell(peer))
+
+    def _member(self, peer: PeerId, regions: list[Region]) -> Member:
+        settings = self._settings[peer]
+        owned = [first_of(r.cell, settings.depth) for r in regions if r.owner == peer]
+        if (
+            settings.beat_s is None or not owned
+        ):  # where rosters do not change by themselves, places mean nothing
+            return Member(peer, "", 0, settings.budget, relay=settings.beat_s is not None)
+        return Member(peer, "", min(owned), settings.budget)
+
+    def join(self, peer: PeerId, place: int = 0, relay: bool = False) -> None:
+        """A broker that was added wants to be a member of an open network."""
+        if self.roster is not None:
+            self.feed(peer, Learned(self.roster))
+        self.feed(peer, Joining(Member(peer, "", place, self._settings[peer].budget, relay=relay)))
+
+    def leave(self, peer: PeerId) -> None:
+        """A broker wants to go, in good order."""
+        self.feed(peer, Leaving())
 
     def _tell(self, peer: PeerId) -> Callable[[], None]:
         def tell() -> None:
@@ -441,6 +476,12 @@ class World:
                     self.admitted[me, query] = self.now
             case Recall(attribute, cell, epoch):
                 self._recall(me, attribute, cell, epoch)
+            case Propose(roster):
+                self._ask_store(me, roster)
+            case Inquire():
+                self._ask_store(me, None)
+            case Left():
+                self.left.add(me)
 
     def _send(self, me: PeerId, peer: PeerId, message: Message) -> None:
         connection = self.connections.get(_pair(me, peer))
@@ -557,6 +598,28 @@ class World:
         pair = _pair(connection.a, connection.b)
         if self.connections.get(pair) is connection:
             del self.connections[pair]
+
+    def _ask_store(self, me: PeerId, proposed: Roster | None) -> None:
+        """Write a version if it is not there, and read the newest: both take some time, and either may get lost."""
+
+        def written() -> None:
+            if me in self.storeless:
+                self.after(1.0, lambda: self.feed(me, Ruled(False)))
+                return
+            if proposed is not None and proposed.version not in self.store:
+                self.store[proposed.version] = self.roster = proposed
+            newest = self.roster
+            self.after(STORE_S, lambda: answered(newest))
+
+        def answered(newest: Roster | None) -> None:
+            if me in self.storeless:
+                self.feed(me, Ruled(False))
+                return
+            if newest is not None:
+                self.feed(me, Learned(newest))
+            self.feed(me, Ruled(True))
+
+        self.after(STORE_S, written)
 
     def _recall(self, me: PeerId, attribute: int, cell: int, epoch: int) -> None:
         # As it is when it is read, not when the answer comes: what is written meanwhile is published as well.

@@ -1,0 +1,113 @@
+"""The store of rosters: a file for each version, beside the lake, each of which is written once and never again.
+
+Of two that write the same version one succeeds: the store, a folder or an object store, creates only what is absent.
+That alone puts all versions in one order, without a coordinator.
+"""
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import obstore
+from obstore.exceptions import AlreadyExistsError
+from obstore.store import LocalStore, ObjectStore, from_url
+
+from sensorgrid.model.errors import SensorGridError
+from sensorgrid.overlay.roster import Member, Region, Roster, Terms
+
+FOLDER = "roster"
+ANSWER_S = 5.0
+"""how long the store may take"""
+
+
+class StoreError(SensorGridError, RuntimeError):
+    """A store that cannot be reached, or holds something else."""
+
+
+class _Written(msgspec.Struct):
+    """A roster as it stands in the store, for people too."""
+
+    version: int
+    terms: Terms
+    members: tuple[Member, ...]
+    regions: tuple[Region, ...]
+
+
+class RosterStore:
+    """Of one network; `lake` is the folder or URI of its lake.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from sensorgrid.model.grid import Grid
+    >>> from sensorgrid.model.ids import PeerId
+    >>> from sensorgrid.overlay.settings import Settings
+    >>> first = Roster(1, Terms.of(Grid(), Settings(budget=1)), (Member(PeerId(0)),), ())
+    >>> with tempfile.TemporaryDirectory() as lake:
+    ...     store = RosterStore(lake)
+    ...     store.newest(), store.write(first), store.write(first), store.newest() == first
+    (None, True, False, True)
+    """
+
+    def __init__(self, lake: str) -> None:
+        self.place = f"{lake.rstrip('/')}/{FOLDER}"
+        self._store: ObjectStore | None = None
+        self._known: Roster | None = None
+
+    def write(self, roster: Roster) -> bool:
+        """Whether this is the one that is written under its version."""
+        content = msgspec.json.encode(
+            _Written(roster.version, roster.terms, roster.members, roster.regions), order="deterministic"
+        )
+        try:
+            obstore.put(self._opened(), _name(roster.version), content, mode="create")
+        except AlreadyExistsError:
+            return False
+        except Exception as error:  # of as many kinds as there are stores
+            raise StoreError(f"{self.place}: found {_first(error)}, expected to write there") from error
+        return True
+
+    def newest(self) -> Roster | None:
+        """The newest version; None if there is none."""
+        try:
+            store = self._opened()
+            offset = None if self._known is None else _name(self._known.version)
+            names = [found["path"] for several in obstore.list(store, offset=offset) for found in several]
+            newest = max((name for name in names if name.endswith(".json")), default=None)
+            if newest is not None:
+                written = msgspec.json.decode(bytes(obstore.get(store, newest).bytes()), type=_Written)
+                self._known = Roster(written.version, written.terms, written.members, written.regions)
+        except Exception as error:
+            raise StoreError(f"{self.place}: found {_first(error)}, expected rosters") from error
+        return self._known
+
+    async def settle(self, proposed: Roster | None) -> Roster | None:
+        """Write a roster, if its version is free, and read the newest, off the loop."""
+
+        def work() -> Roster | None:
+            if proposed is not None:
+                self.write(proposed)
+            return self.newest()
+
+        try:
+            async with asyncio.timeout(ANSWER_S):
+                return await asyncio.to_thread(work)
+        except TimeoutError:
+            raise StoreError(f"{self.place}: found no answer within {ANSWER_S:g} s, expected one") from None
+
+    def _opened(self) -> ObjectStore:
+        if self._store is None:
+            if "://" in self.place:
+                self._store = from_url(self.place)
+            else:
+                self._store = LocalStore(prefix=Path(self.place).absolute(), mkdir=True)
+        return self._store
+
+
+def _name(version: int) -> str:
+    return f"{version:013}.json"
+
+
+def _first(error: Any) -> str:
+    return (str(error) or type(error).__name__).splitlines()[0]

@@ -1,0 +1,160 @@
+"""Open networks: brokers come, leave, die, are wrongly suspected, and the streams go on."""
+
+import pytest
+
+from hands import GRID, box_query, cell, settings
+from sensorgrid.model.ids import PeerId
+from sensorgrid.overlay.mechanisms.succession import LEASE
+from sensorgrid.overlay.policies.interface import Never
+from sensorgrid.simulator.checkers import brokers_of, circles, conservation, rosters
+from worlds import SmallWorld
+
+OWNERS = {"000": 0, "001": 0, "010": 1, "011": 1, "100": 2, "101": 2, "110": 3, "111": 3}
+ASK = box_query(0, 0, 16, 8)
+"""the whole grid"""
+BEAT_S = 1.0
+
+
+class Open(SmallWorld):
+    """A network of four whose roster changes by itself."""
+
+    def __init__(self, **changes: object) -> None:
+        super().__init__(OWNERS, beat_s=BEAT_S, alive_s=1.0, backoff_max_s=2.0, ring_ticks=64, **changes)  # type: ignore[arg-type]
+        self.suspended: set[PeerId] = set()
+
+    def come(self, number: int, place: int = 0, relay: bool = False) -> PeerId:
+        """Another broker."""
+        me = PeerId(number)
+        self.add_broker(me, settings(**(self.chosen | {"budget": 10_000})), Never)
+        self.join(me, place, relay)
+        return me
+
+    def owning(self) -> dict[str, int]:
+        """Who owns what, as the newest roster says."""
+        return {bin(code)[3:]: region.owner for (_, code), region in self.regions.items()}
+
+    def at_rest(self) -> list[str]:
+        """What is wrong when nothing happens any more."""
+        return [*rosters(self), *circles(self), *conservation(self)]
+
+
+def middle(digits: str) -> int:
+    """The place of a region."""
+    from sensorgrid.overlay.geography import first_of
+
+    return first_of(cell(digits), settings().depth)
+
+
+def test_a_newcomer_takes_its_regions_over_and_no_tick_is_missing() -> None:
+    world = Open()
+    clients = [world.pose(ASK, at=number) for number in range(4)]
+    world.tick(3)
+
+    world.come(4, middle("001"))
+    world.tick(10)
+
+    assert world.owning() == {d: 4 if d == "001" else o for d, o in OWNERS.items()}
+    assert [world.heard(client) for client in clients] == [["admitted"]] * 4
+    assert all(world.got_all(client, ASK) for client in clients)
+    assert world.at_rest() == []
+
+
+def test_a_leaver_hands_over_first_and_then_goes() -> None:
+    world = Open()
+    clients = [world.pose(ASK, at=number) for number in range(4)]
+    world.tick(3)
+
+    world.leave(PeerId(2))
+    world.tick(12)
+
+    assert world.left == {PeerId(2)}
+    assert world.owning() == {d: 1 if o == 2 else o for d, o in OWNERS.items()}  # its predecessor on the line
+    assert PeerId(2) not in (world.roster and world.roster.by_id)
+    assert [world.heard(client) for client in clients] == [["admitted"]] * 4
+    assert all(world.got_all(client, ASK) for client in clients)
+
+
+@pytest.mark.parametrize("heard", [True, False], ids=["crash", "silent crash"])
+@pytest.mark.parametrize("victim", range(4))
+def test_a_broker_that_dies_for_good_is_replaced_within_the_lease(victim: int, heard: bool) -> None:
+    world = Open()
+    clients = [world.pose(ASK, at=number) for number in range(4) if number != victim]
+    world.tick(3)
+    died = world.now
+
+    world.crash(PeerId(victim), heard=heard)
+    while PeerId(victim) in world.roster.by_id and world.now < died + 60:
+        world.tick(1)
+
+    assert world.now - died <= (LEASE + 1) * BEAT_S
+    world.tick(12)
+    assert victim not in world.owning().values()
+    assert set(world.owning().values()) <= set(range(4)) - {victim}
+    assert all(world.heard(client)[-1] in ("admitted", "resumed") for client in clients)
+    assert all(world.got_all(client, ASK) for client in clients)
+    assert world.at_rest() == []
+
+
+def test_one_that_was_only_slow_objects_or_comes_back() -> None:
+    world = Open()
+    clients = [world.pose(ASK, at=number) for number in (0, 1, 3)]
+    world.tick(3)
+
+    world.pause(PeerId(2))
+    world.tick(60)
+    assert PeerId(2) not in world.roster.by_id
+    world.resume(PeerId(2))
+    world.join(PeerId(2), middle("100"))
+    world.tick(30)
+
+    assert world.owning() == OWNERS
+    assert all(world.got_all(client, ASK) for client in clients)
+    assert world.at_rest() == []
+
+
+def test_without_the_store_nobody_takes_anything_over_and_streams_go_on() -> None:
+    world = Open()
+    client = world.pose(box_query(0, 0, 4, 8), at=0)
+    world.tick(3)
+    world.storeless.update(brokers_of(world))
+
+    world.crash(PeerId(2))
+    world.tick(40)
+
+    assert world.roster.version == 1
+    assert world.got_all(client, box_query(0, 0, 4, 8))
+    world.storeless.clear()
+    world.tick(40)
+    assert 2 not in world.owning().values()
+    assert world.at_rest() == []
+
+
+def test_two_that_join_at_one_place_get_two_places() -> None:
+    world = Open()
+    world.tick(1)
+
+    world.come(4, middle("001"))
+    world.come(5, middle("001"))
+    world.tick(20)
+
+    places = [member.place for member in world.roster.members]
+    assert len(set(places)) == len(places) == 6
+    assert world.owning()["001"] in (4, 5)
+    assert world.at_rest() == []
+
+
+def test_at_rest_nothing_changes_and_little_is_said() -> None:
+    world = Open()
+    world.pass_(30)
+    version = world.roster.version
+    said: list[int] = []
+    world.on_send = lambda me, peer, message: said.append(1)
+
+    world.pass_(60)
+
+    assert world.roster.version == version == 1
+    assert len(said) / 60 / 4 < 12  # messages of a broker in a second
+
+
+def test_the_grid_is_that_of_the_others() -> None:
+    assert GRID.region_digits == 3
