@@ -1,9 +1,9 @@
 """Where a grid rests on observations, and what stands in its place where it does not.
 
 An observation is *within reach* of a point if it is one of those that the point is estimated from, and so near that
-the attribute is still alike there: its correlation is `ALIKE` or more. Farther out it says hardly anything
-about the place, whatever the kernel makes of it. Every point says how many observations are within its reach and how old the newest
-one is. A point without any is a *gap*, and the configuration says what stands there:
+the attribute is still alike there: its correlation is `ALIKE` or more. Farther out it says hardly anything about the
+place, whatever the kernel makes of it. Every point says how many observations are within its reach and how old the
+newest one is. A point without any is a *gap*, and the configuration says what stands there:
 
 - `prior`: the estimate all the same, which goes back to mean and spread; the default.
 - `nan`: nothing.
