@@ -3,6 +3,7 @@
 import json
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -21,7 +22,12 @@ def test_it_shows_who_is_there_and_lets_one_leave(
         wait_for(lambda: net.store.newest() is not None, "the first roster")
 
         shown = command("show", net.url(0)).stdout
-        told = json.loads(command("show", config, "--json", "-").stdout)
+
+        def everybody_answers() -> Any:
+            told = json.loads(command("show", config, "--json", "-").stdout)
+            return told if all(row["answers"] for row in told["rows"]) else None
+
+        told = wait_for(everybody_answers, "an answer of every broker")
         left = command("leave", config, 1)
         net.processes[1].wait(90)
         dry = command("rebalance", config, "--dry-run")
@@ -30,7 +36,6 @@ def test_it_shows_who_is_there_and_lets_one_leave(
         assert all(net.url(number) in shown for number in (0, 2))
         assert [row["id"] for row in told["rows"]] == [0, 1, 2]
         assert sum(row["regions"] for row in told["rows"]) == 1 << net.network.grid.region_digits
-        assert all(row["answers"] for row in told["rows"])
         assert "broker 1 leaves (roster 2)" in left.stdout
         assert PeerId(1) not in net.roster.by_id
         assert net.processes[1].returncode == 0

@@ -286,7 +286,7 @@ def test_a_broker_that_is_told_to_read_its_file_while_it_starts_does_so_afterwar
     monkeypatch.setattr("sensorgrid.configuration.network.read_network", read)
     before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
     try:
-        broker(config, 0, True)
+        broker(config, 0, quiet=True)
     finally:
         signal.signal(signal.SIGHUP, before)
 

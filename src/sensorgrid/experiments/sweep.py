@@ -12,6 +12,8 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import asdict
 from multiprocessing import get_context
+from queue import SimpleQueue
+from threading import Thread
 from typing import Any, Protocol
 
 from sensorgrid.runtime.supervisor import die_with_parent
@@ -41,15 +43,32 @@ def _on_cores(cases: Sequence[Any]) -> Iterator[tuple[Any, Row]]:
     pool = ProcessPoolExecutor(
         workers, mp_context=get_context("spawn"), initializer=_begin, initargs=(os.getpid(),)
     )
+    processes, ended = pool._processes, SimpleQueue[tuple[Any, Row] | BaseException | None]()
+
+    def work() -> None:
+        """All that locks: a signal is raised in the main thread, and would leave a lock behind that is never freed."""
+        try:
+            waiting = {pool.submit(_play, case): case for case in cases}
+            for future in as_completed(waiting):
+                ended.put((waiting[future], future.result()))
+            ended.put(None)
+        except BaseException as error:
+            ended.put(error)
+
+    worker = Thread(target=work, daemon=True)
+    worker.start()
     try:
-        waiting = {pool.submit(_play, case): case for case in cases}
-        for future in as_completed(waiting):
-            yield waiting[future], future.result()
+        while (found := ended.get()) is not None:
+            if isinstance(found, BaseException):
+                raise found
+            yield found
         pool.shutdown()
     except BaseException:  # Ctrl-C among them: a run under way is not waited for
-        for worker in list(pool._processes.values()):
-            worker.terminate()
         pool.shutdown(wait=False, cancel_futures=True)
+        while worker.is_alive():
+            for process in list(processes.values()):
+                process.terminate()
+            worker.join(0.1)
         raise
 
 
