@@ -37,6 +37,8 @@ class Broker:
     def __init__(self, network: "Network", number: int) -> None:
         self.network, self.number, self.port = network, number, free_port()
         self.mood = ANSWERS
+        self.version = VERSIONS[-1]
+        """of the wire, that it speaks"""
         self.delay_s = 0.0
         self.taken: list[Publish] = []
         """acknowledged, each once, in the order in which they came"""
@@ -122,7 +124,7 @@ class _Talk:
         self.greeted = True
         self.broker.greeted += 1
         welcome = Welcome(
-            version=VERSIONS[-1],
+            version=self.broker.version,
             id=self.broker.number,
             grid=grid_to(network.grid),
             settings={},

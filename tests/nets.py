@@ -78,6 +78,8 @@ class Client:
         self.ticks: dict[tuple[QueryId, int], dict[int, np.ndarray]] = {}
         """by query and attribute: tick, values with blanks where nothing came"""
         self.doubled = 0
+        self.silent_s: dict[int, set[float | None]] = {}
+        """by tick, what its blocks say of observations"""
         self.gaps: list[tuple[int, int]] = []
         self.replies: list[Reply] = []
 
@@ -115,6 +117,7 @@ class Client:
                 field = ticks.setdefault(effect.tick, blank)
             for slab in effect.slabs:
                 at = (slice(*slab.y), slice(*slab.x))
+                self.silent_s.setdefault(effect.tick, set()).add(slab.silent_s)
                 self.doubled += int((~np.isnan(field[at])).sum())
                 field[at] = slab.values
 
@@ -202,7 +205,7 @@ class Net:
         self.clients.append(client)
         return client
 
-    async def publish(self, ticks: int = 1) -> None:
+    async def publish(self, ticks: int = 1, silent_s: float | None = None) -> None:
         """The next ticks of all regions, taken by their gateways when this returns."""
         for _ in range(ticks):
             expected = len(self.acks)
@@ -219,6 +222,7 @@ class Net:
                         0,
                         region.epoch,
                         (values.shape[0], values.shape[1]),
+                        silent_s,
                     )
                     assert peer.link is not None
                     peer.link.send(wire.encode_publish(block, values))

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
         TimedOut,
         TooLate,
     )
+    from sensorgrid.client.lake import read_lake
     from sensorgrid.client.sync import Client, connect
 
 __version__ = "0.7.0"
@@ -45,10 +46,11 @@ __all__ = [
     "__version__",
     "aconnect",
     "connect",
+    "read_lake",
 ]
 
 _LATER = {
-    "aconnect": "connection", "AsyncClient": "connection", "connect": "sync", "Client": "sync",
+    "aconnect": "connection", "AsyncClient": "connection", "connect": "sync", "Client": "sync", "read_lake": "lake",
     **dict.fromkeys(
         (
             "ClientError", "ConnectionLost", "ExportError", "GridMismatch", "NotConnected", "QueryMismatch",

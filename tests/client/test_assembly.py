@@ -339,3 +339,37 @@ def test_a_revision_beyond_all_measure_is_the_highest_there_is(revision: int) ->
     assert tick is not None
     assert tick.revision == 32_765
     assert np.array_equal(tick.values, expected(assembly, 0, 2))
+
+
+def test_what_rests_on_no_observation_is_known_point_by_point_and_cleared_by_a_revision() -> None:
+    query = Query(A, None, 1)
+    assembly = Assembly(PLANE, query, 0, revisions=True)
+    west, east = (
+        Slab((0, 16, 1), x, np.zeros((16, 8)), silent_s)
+        for x, silent_s in (((0, 8, 1), float("inf")), ((8, 16, 1), None))
+    )
+    assembly.add(0, 0, 0, [west, east])
+    first = assembly.take()
+    assembly.add(0, 0, 2, [Slab((0, 16, 1), (0, 4, 1), np.ones((16, 4)))])
+    assembly.add(0, 0, 1, [Slab((0, 16, 1), (0, 12, 1), np.ones((16, 12)), 60.0)])
+    again = assembly.take_revised()
+
+    assert first is not None
+    assert again is not None
+    assert first.silent_s is not None
+    assert np.isinf(first.silent_s[0, :, :8]).all()
+    assert np.isnan(first.silent_s[0, :, 8:]).all()
+    assert again.silent_s is not None
+    assert np.isnan(again.silent_s[0, :, :4]).all()
+    assert (again.silent_s[0, :, 4:12] == 60).all()
+    assert np.isnan(again.silent_s[0, :, 12:]).all()
+
+
+def test_a_tick_that_rests_on_observations_alone_carries_nothing_about_it() -> None:
+    assembly = Assembly(PLANE, Query(A, None, 1), 0)
+    assembly.add(0, 0, 0, [Slab((0, 16, 1), (0, 16, 1), np.zeros((16, 16)))])
+
+    tick = assembly.take()
+
+    assert tick is not None
+    assert tick.silent_s is None

@@ -11,6 +11,7 @@ import xarray as xr
 
 import sensorgrid
 from sensorgrid import Query
+from sensorgrid.client import exports
 from sensorgrid.client.assembly import Assembly, Tick
 from sensorgrid.client.exports import Export, joined, kind_of, open_export, table_of
 from sensorgrid.client.fields import Field, Labels, with_errors
@@ -331,3 +332,37 @@ def test_tables_are_tidy_and_fields_join_along_time() -> None:
     assert table["tick"].tolist() == [0] * (len(table) // 2) + [1] * (len(table) // 2)
     assert whole.wind_speed.dims == ("time", "latitude", "longitude")
     assert whole.tick.values.tolist() == [0, 1]
+
+
+@pytest.mark.parametrize("ending", [".nc", ".zarr"])
+def test_a_file_says_which_ticks_rest_on_no_observation(tmp_path: Path, ending: str) -> None:
+    path = tmp_path / f"out{ending}"
+    fields = [field(0), field(1)]
+    fields[1].attrs |= {"unobserved_points": 12, "unobserved": "some points: known beforehand"}
+    fields[1]["air_temperature"].attrs["unobserved_points"] = 12
+
+    with open_export(path, None, ASK, GRID) as export:
+        for one in fields:
+            export.append(one)
+
+    data = read(path)
+    assert data["unobserved_points"].values.tolist() == [0, 12]
+    assert "unobserved_points" not in data["air_temperature"].attrs
+
+
+@pytest.mark.parametrize("ending", [".nc", ".zarr"])
+def test_a_file_of_an_earlier_release_is_continued_without_what_it_lacks(
+    tmp_path: Path, ending: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / f"out{ending}"
+    older = exports.dataset_of
+    with monkeypatch.context() as before:
+        before.setattr(exports, "dataset_of", lambda one: older(one).drop_vars("unobserved_points"))
+        before.setattr(exports, "_LATER", ())
+        with open_export(path, None, ASK, GRID) as export:
+            export.append(field(0))
+
+    with open_export(path, None, ASK, GRID) as export:
+        export.append(field(1))
+
+    assert "unobserved_points" not in check(path, [0, 1])

@@ -39,6 +39,36 @@ def field(query: Query, grid: Grid = EARTH, errors: bool = True) -> Field:
     return Labels(grid, full, assembly, query.attributes).field(Tick(144, values, 2, 0))
 
 
+def silent(query: Query, silent_s: float, columns: int | None) -> Field:
+    """A field whose first columns of the first attribute rest on no observation."""
+    full = with_errors(query, EARTH)
+    assembly = Assembly(EARTH, full, 0)
+    ages = np.full(assembly.shape, np.nan, np.float32)
+    ages[0, :, :columns] = silent_s
+    labels = Labels(EARTH, full, assembly, query.attributes)
+    return labels.field(Tick(144, np.zeros(assembly.shape), 0, 0, silent_s=ages))
+
+
+def test_a_field_says_how_many_of_its_points_rest_on_no_observation() -> None:
+    query = Query((T, "wind_speed"), (0, 0, 90, 45))
+
+    some, all_, held = silent(query, np.inf, 2), silent(Query(T), np.inf, None), silent(query, 7200, None)
+
+    rows = len(some.latitude)
+    assert some.attrs["unobserved_points"] == some[T].attrs["unobserved_points"] == 2 * rows
+    assert some[T].attrs["unobserved"] == "some points: known beforehand"
+    assert "unobserved_points" not in some["wind_speed"].attrs
+    assert all_.attrs["unobserved_points"] == all_.size
+    assert all_.attrs["unobserved"] == "all points: known beforehand"
+    assert held[T].attrs["unobserved"] == "all points: held since the last observation, up to 7200 s before"
+
+
+def test_the_error_says_whose_it_is() -> None:
+    comment = field(Query(T, (0, 0, 90, 45)))[f"{T}_standard_error"].attrs["comment"]
+
+    assert comment.startswith("of the field, not of the next reading")
+
+
 def wave(x: np.ndarray, y: np.ndarray) -> np.ndarray:
     return y + 10 * np.sin(np.deg2rad(x + 30))
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 import sayings
 from sensorgrid.model.block import Slab
 from sensorgrid.overlay import messages
-from sensorgrid.overlay.codec import VERSION, CodecError, body_of, decode, decode_all, encode, head_of
+from sensorgrid.overlay.codec import VERSION, CodecError, as_of, body_of, decode, decode_all, encode, head_of
 from sensorgrid.overlay.messages import Feed, Leave
 
 numbers = st.integers(0, 1 << 62)
@@ -52,6 +52,35 @@ def test_a_message_comes_out_as_it_went_in(message: messages.Message) -> None:
 
     assert found == message
     assert type(found) is type(message)
+
+
+@given(feeds, st.floats(0, 1e9) | st.just(float("inf")))
+def test_a_block_that_rests_on_no_observation_says_so_and_others_are_no_longer_for_it(
+    message: Feed, silent_s: float
+) -> None:
+    if not message.slabs:
+        return
+    silent = msgspec.structs.replace(
+        message, slabs=tuple(Slab(s.y, s.x, s.values, silent_s) for s in message.slabs)
+    )
+
+    found = decode(encode(silent))
+    older = as_of(silent, 2)
+
+    assert {slab.silent_s for slab in found.slabs} == {silent_s}
+    assert {slab.silent_s for slab in decode(encode(message)).slabs} == {None}
+    assert encode(older) == encode(message)
+    assert as_of(silent, 3) is silent
+    header = msgspec.msgpack.decode(encode(message)[5 : 5 + struct.unpack_from("<I", encode(message), 1)[0]])
+    assert len(header) == 8, "the tag and the seven fields of version 2"
+
+
+@pytest.mark.parametrize("silent_s", [-1.0, float("nan")])
+def test_a_silence_that_cannot_be_is_refused(silent_s: float) -> None:
+    one = ((0, 1, 1), (0, 1, 1), "<f4")
+
+    with pytest.raises(CodecError, match="found no message"):
+        decode(frame(["Feed", 1, 5, 7, 0, [one], 0, 1, silent_s], bytes(4)))
 
 
 @given(feeds)

@@ -37,7 +37,7 @@ HANDLED = {
     "test_lines_up.py": [("up",)],
     "test_lines_pipeline.py": [
         ("pipeline", name)
-        for name in ("run", "backfill", "replay", "land", "status", "map", "tidy", "verify")
+        for name in ("run", "backfill", "replay", "land", "status", "map", "export", "tidy", "verify")
     ],
 }
 """which file runs the lines of which command"""

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import xarray as xr
 
 from pages import playing
 from pages.playing import Typed, Workshop, lines_of
@@ -70,6 +71,15 @@ def test_a_map_is_drawn(line: Typed, filled: Workshop) -> None:
     assert (filled.folder / out).stat().st_size > 10_000
 
 
+@pytest.mark.parametrize("line", told("pipeline", "export"))
+def test_the_lake_is_written_to_a_file(line: Typed, filled: Workshop) -> None:
+    filled.run(line)
+
+    (out,) = re.findall(r"--out (\S+)", line.text)
+    with xr.open_dataset(filled.folder / out) as data:
+        assert "air_temperature_number_of_observations" in data
+
+
 @pytest.mark.parametrize("line", told("pipeline", "verify"))
 def test_stations_are_left_out_and_compared(line: Typed, shop: Workshop) -> None:
     said = shop.run(line)
@@ -124,13 +134,15 @@ def blocks(language: str) -> Iterator[Block]:
 def test_the_lake_is_read_with_python_as_the_page_does_it(
     filled: Workshop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (block,) = blocks("python")
     monkeypatch.chdir(filled.folder)
     names: dict[str, object] = {}
 
-    exec(compile(block.text, str(block.place), "exec"), names)
+    for block in blocks("python"):
+        exec(compile(block.text, str(block.place), "exec"), names)
 
-    field = names["field"]
+    data, field = names["data"], names["field"]
+    assert isinstance(data, xr.Dataset)
+    assert (data["air_temperature_lower_bound"] < data["air_temperature"]).all()
     assert isinstance(field, np.ndarray)
     assert ((field[:32, :64] > 200) & (field[:32, :64] < 330)).all(), "a whole tick, in kelvin"
     assert not field[32:].any()  # the page's grid is larger

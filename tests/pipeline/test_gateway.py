@@ -25,7 +25,7 @@ from sensorgrid.pipeline.delivery.waiting import Counts, Name, WaitingFolder
 from sensorgrid.pipeline.gridding.book import Timing
 from sensorgrid.pipeline.gridding.measurements import empty
 from sensorgrid.pipeline.lake.folder import Lake
-from sensorgrid.pipeline.lake.tiles import Block, Identity, table_of
+from sensorgrid.pipeline.lake.tiles import Basis, Block, Identity, table_of
 from sensorgrid.pipeline.settings import PipelineSettings, SinkSettings
 from sensorgrid.pipeline.spark import stages
 from servers import wait_for
@@ -78,6 +78,23 @@ def test_each_block_reaches_the_owner_of_its_region_with_its_error(brokers: Netw
         assert np.array_equal(broker.values[publish].ravel(), blocks[0].values)
         errors = [p for p in broker.taken if p.attribute == 1]
         assert np.array_equal(broker.values[errors[0]].ravel(), blocks[0].error)
+
+
+def test_a_block_that_rests_on_nothing_says_so_to_gateways_that_understand_it(brokers: Network) -> None:
+    brokers.brokers[1].version = 2
+    points = 128
+    nothing = Basis(np.zeros(points, np.uint8), np.full(points, np.nan, np.float32), None, None, "prior")
+    held = replace(nothing, age_s=np.full(points, 90.0, np.float32), gaps="hold")
+    seen = replace(held, observations=np.ones(points, np.uint8))
+    with gateways_to(brokers) as gateways:
+        for tick, basis in enumerate((nothing, held, seen)):
+            gateways.publish([replace(block(tick, region), basis=basis) for region in ("00", "01")])
+
+    newer, older = ([(p.tick, p.silent_s) for p in broker.taken] for broker in brokers.brokers)
+    said = {0: float("inf"), 1: 90.0, 2: None}
+    assert sorted(newer) == sorted((tick, said[tick]) for tick in said for _ in ("values", "error"))
+    assert {silent_s for _, silent_s in older} == {None}
+    assert len(older) == 6
 
 
 def test_connections_last_from_one_batch_to_the_next(brokers: Network) -> None:

@@ -40,7 +40,10 @@ def settings_for(folder: Path, **changes: Any) -> PipelineSettings:
             "attributes": ["air_temperature", "eastward_wind", "northward_wind"],
         },
         "timing": {"settle": 30, "lateness": 1200, "max_age": 1500},
-        "gridding": {"calibrate": False, "halo": 3e6},
+        # Sensors of temperature reach less far than they stand apart, and what they said before is held.
+        "gridding": {
+            "calibrate": False, "halo": 3e6, "air_temperature": {"gaps": "hold", "length": 2e5},
+        },
         "spark": {"trigger": 0},
         "sources": [
             {"kind": "files", "name": "earth", "path": "reports", "mapping": "measurements"},
@@ -137,7 +140,10 @@ def test_no_published_grid_has_a_nan(backfilled: Any) -> None:
 def test_the_backfill_equals_the_last_revisions_of_the_stream_bit_for_bit(
     backfilled: Any, replayed: Any
 ) -> None:
-    columns = ["attribute", "tick", "region", "values", "error", "used", "flagged", "observations"]
+    columns = [
+        "attribute", "tick", "region", "values", "error", "used", "flagged", "observations", "lower", "upper", "age",
+        "number_of_observations", "observed_points", "newest_age", "gaps", "noise", "transform",
+    ]  # fmt: skip
     filled = Lake(backfilled[0].lake).tiles(columns=columns)
     streamed = Lake(replayed[0].lake).tiles(columns=columns)
 
@@ -145,6 +151,9 @@ def test_the_backfill_equals_the_last_revisions_of_the_stream_bit_for_bit(
     assert replayed[1].total.late == 0
     assert len(common) == len(filled) > 0
     assert common.equals(filled)
+    held = filled.filter(pc.equal(filled["gaps"], "hold"))
+    counts, age_s = (pc.list_flatten(held[name]).to_numpy() for name in ("number_of_observations", "age"))
+    assert ((counts == 0) & ~np.isnan(age_s)).any(), "nothing was held, so nothing was tried"
 
 
 def test_the_stream_counts_every_row_and_publishes_what_the_lake_has(world: Path, replayed: Any) -> None:

@@ -1,6 +1,7 @@
 """Plans: kernels that are ready in time, parameters for ticks to come, nothing that was used is changed."""
 
-from dataclasses import replace
+import json
+from dataclasses import asdict, replace
 
 import numpy as np
 import pyarrow as pa
@@ -9,6 +10,7 @@ import pytest
 from sensorgrid.model.grid import Grid
 from sensorgrid.pipeline.gridding.calibration import prior
 from sensorgrid.pipeline.gridding.groups import group_named
+from sensorgrid.pipeline.gridding.kernels.transforms import backward
 from sensorgrid.pipeline.gridding.measurements import Measurements
 from sensorgrid.pipeline.gridding.tile import Recipe
 from sensorgrid.pipeline.lake.folder import Lake
@@ -26,6 +28,7 @@ from sensorgrid.pipeline.planning import (
 )
 from sensorgrid.pipeline.settings import GriddingSettings
 from sensorgrid.pipeline.spark.packing import SENSOR
+from sensorgrid.pipeline.spark.stages import known_sensors, unheard
 
 GRID = Grid(shape=(64, 32), tick=600, resolution_bits=1, region_digits=2, attributes=("air_temperature",))
 TEMPERATURE = group_named("air_temperature")
@@ -51,7 +54,7 @@ def test_a_plan_comes_back_as_it_went() -> None:
     plan = first_plan(GRID, GriddingSettings(), 100, for_all_groups(GRID, *positions(50)))
 
     assert plan_from_json(plan.to_json()) == plan
-    with pytest.raises(PlanError, match="found format 9, expected 2"):
+    with pytest.raises(PlanError, match="found format 9, expected 1 or 2"):
         plan_from_json(plan.to_json().replace('"format": 2', '"format": 9'))
 
 
@@ -190,3 +193,91 @@ def test_what_the_configuration_says_of_an_attribute_goes_before_the_data() -> N
 
     (parameters,) = plan.recipe(TEMPERATURE, 100).parameters
     assert (parameters.length, parameters.spread) == (12345.0, 3.0)
+
+
+def test_without_calibration_the_transform_and_the_number_of_stations_still_count() -> None:
+    glow = replace(GRID, attributes=("glow",))
+    own = GriddingSettings.model_validate(
+        {"calibrate": False, "glow": {"transform": "log", "mean": 40.0, "spread": 20.0}}
+    )
+
+    few = first_plan(glow, own, 100, for_all_groups(glow, *positions(5)))
+    many = first_plan(glow, own, 100, for_all_groups(glow, *positions(50)))
+
+    (parameters,) = few.recipe(group_named("glow"), 100).parameters
+    assert (parameters.transform, parameters.offset) == ("log", 32.0)
+    assert backward(np.array([parameters.mean]), parameters)[0] == pytest.approx(40.0)
+    assert few.recipe(group_named("glow"), 100).kernel == "inverse_distance"
+    assert many.recipe(group_named("glow"), 100).kernel == "kriging"
+    assert "calibrate = false; inverse_distance: fewer than 12 stations" in few.notes()[0]
+
+
+def test_a_known_attribute_takes_the_transform_that_it_is_told_without_calibration() -> None:
+    rain = replace(GRID, attributes=("precipitation_amount",))
+    own = GriddingSettings.model_validate(
+        {"calibrate": False, "precipitation_amount": {"transform": "identity"}}
+    )
+
+    plan = first_plan(rain, own, 100, for_all_groups(rain, *positions(50)))
+
+    (parameters,) = plan.recipe(group_named("precipitation_amount"), 100).parameters
+    assert (parameters.transform, parameters.lowest) == ("identity", 0.0)
+
+
+def test_a_plan_of_the_first_format_is_read_and_written_as_the_present_one() -> None:
+    before = {
+        "format": 1,
+        "grid": json.loads(json.dumps(asdict(GRID))),
+        "start_tick": 7,
+        "halos": [{"from_tick": -5, "group": "air_temperature", "width_m": [1.0, 2.0], "why": "as configured"}],
+        "recipes": [
+            {
+                "from_tick": -5, "group": "air_temperature", "why": "kriging as configured",
+                "recipe": {
+                    "kernel": "kriging",
+                    "parameters": [
+                        {"mean": 280.0, "spread": 15.0, "length": 4e5, "noise": 1.0, "drift": 0.5, "shape": "matern",
+                         "sill": 6.0, "error_scale": 1.5, "local": 0.4}
+                    ],
+                },
+            }
+        ],
+    }  # fmt: skip
+
+    plan = plan_from_json(json.dumps(before))
+
+    (p,) = plan.recipe(TEMPERATURE, 0).parameters
+    assert (p.mean, p.shape, p.transform, p.lowest) == (
+        280.0,
+        "matern",
+        "identity",
+        prior("air_temperature").lowest,
+    )
+    assert p.errors == (2 * np.log(1.5), 0.4, 0.0, 0.0, 0.0)
+    assert "of an earlier release" in plan.notes()[0]
+    assert plan_from_json(plan.to_json()) == plan
+    with pytest.raises(
+        PlanError, match="found format 3, expected 1 or 2; a newer sensorgrid may have written it"
+    ):
+        plan_from_json(json.dumps(before | {"format": 3}))
+
+
+def test_an_elevation_that_becomes_known_is_kept_for_a_sensor_that_has_spoken_before(tmp_path) -> None:
+    lake = Lake(str(tmp_path / "lake")).create()
+
+    def sensors(*heights: float | None) -> pa.Table:
+        n = len(heights)
+        return pa.table(
+            [pa.array(range(n), pa.uint64()), [f"s{k}" for k in range(n)], ["air_temperature"] * n, [1.0] * n,
+             [2.0] * n, pa.array(heights, pa.float64())],
+            schema=SENSOR,
+        )  # fmt: skip
+
+    lake.write("sensors", unheard(sensors(None, 5.0, None), known_sensors(lake)), (), "fillx", 0, 0)
+    fresh = unheard(sensors(300.0, 5.0, None), known_sensors(lake))
+    lake.write("sensors", fresh, (), "fillx", 1, 0)
+
+    assert fresh["sensor"].to_pylist() == ["s0"]
+    found = lake.sensors().sort_by("number")
+    assert found["elevation"].to_pylist() == [300.0, 5.0, None]
+    assert len(unheard(sensors(300.0, 5.0, None), known_sensors(lake))) == 0

@@ -124,6 +124,47 @@ def test_zarr_and_standard_names_are_understood(tmp_path: Path) -> None:
     assert read_terrain(tmp_path / "dem.zarr", ALPS) == pytest.approx(expected(ALPS), abs=3)
 
 
+@pytest.mark.filterwarnings("ignore::PendingDeprecationWarning")  # of the library that writes it
+def test_a_geotiff_is_read_like_any_other_file(tmp_path: Path) -> None:
+    pytest.importorskip("rioxarray", reason="GeoTIFF needs rioxarray: pip install 'sensorgrid[geotiff]'")
+    lon, lat = np.arange(3, 13, 0.125), np.arange(49, 43, -0.125)
+    data = xr.DataArray(slope(lon, lat).astype("f4"), {"y": lat, "x": lon}, ("y", "x"))
+    data.rio.write_crs("EPSG:4326").rio.to_raster(tmp_path / "dem.tif")
+
+    assert read_terrain(tmp_path / "dem.tif", ALPS) == pytest.approx(expected(ALPS), abs=3)
+
+
+@pytest.mark.parametrize("first", [-180.0, 0.0])
+def test_a_file_that_has_the_date_line_twice_has_no_seam_there(tmp_path: Path, first: float) -> None:
+    lon, lat = np.arange(first, first + 361.0, 10.0), np.arange(-90.0, 91.0, 10.0)
+    values = np.sin(np.radians(lon))[None, :] * np.ones((len(lat), 1))
+
+    found = read_terrain(written(tmp_path, lon, lat, values), EARTH)
+
+    centres = -180 + (np.arange(64) + 0.5) * 360 / 64
+    assert found[0] == pytest.approx(np.sin(np.radians(centres)), abs=0.02)
+
+
+def test_a_point_at_the_western_border_is_between_two_columns_of_a_coarse_file(tmp_path: Path) -> None:
+    lon, lat = np.arange(0.0, 360.0, 3.0), np.arange(40.0, 53.0, 3.0)
+
+    found = read_terrain(written(tmp_path, lon, lat), ALPS)
+
+    assert found == pytest.approx(expected(ALPS), abs=3)
+
+
+def test_a_hole_in_the_file_is_no_reason_to_take_its_border_for_the_grid_s(tmp_path: Path) -> None:
+    lat = np.arange(43, 49, 0.125)
+    holed = np.r_[np.arange(3, 5, 0.125), np.arange(9, 13, 0.125)]
+    with pytest.raises(
+        TerrainError, match=r"found a hole in its longitudes from 4\.875 to 9, expected a file"
+    ):
+        read_terrain(written(tmp_path, holed, lat), ALPS)
+    short = np.r_[6.0, np.arange(9, 13, 0.125)]
+    with pytest.raises(TerrainError, match=r"found a hole|expected 4 to 12"):
+        read_terrain(written(tmp_path, short, lat), ALPS)
+
+
 def test_a_lake_keeps_the_heights_and_gives_each_region_its_own(tmp_path: Path) -> None:
     lake = Lake(str(tmp_path / "lake")).create()
     heights = expected(ALPS).astype(np.float32)

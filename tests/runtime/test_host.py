@@ -6,6 +6,8 @@ from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from nets import HELLO, Client, Net, network, run, until, write_lake
@@ -14,9 +16,11 @@ from sensorgrid.links.driver import Peer, greet
 from sensorgrid.links.link import ANSWER_S, LinkError, dial
 from sensorgrid.model.ids import PeerId
 from sensorgrid.model.query import Query
+from sensorgrid.overlay.forwarding import PLAN_MIN
 from sensorgrid.overlay.invariants import broken
 from sensorgrid.overlay.mechanisms import streams
 from sensorgrid.runtime import host as host_module
+from sensorgrid.runtime.history import read_tail
 from servers import PATIENCE_S
 
 EVERYWHERE = Query("air_temperature")
@@ -296,3 +300,48 @@ def test_compressed_values_are_the_same_values(tmp_path: Path) -> None:
             assert all(p.packs for h in net.hosts.values() for p in h.driver.peers.values())
 
     run(story)
+
+
+def test_a_block_without_observations_says_so_to_all_but_peers_of_an_older_version(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with Net(network(tmp_path, 2)) as net:
+            newer = [await net.client(at=n % 2) for n in range(2 * PLAN_MIN)]
+            older = await Client.at(net.url(0), roams=False, hello=wire.Hello((1, 2), wire.CLIENT))
+            net.clients.append(older)
+            for client in (*newer, older):
+                client.pose(EVERYWHERE)
+            await net.publish()
+            await net.publish(silent_s=float("inf"))
+            await net.publish(silent_s=90.0)
+            await net.publish()
+            for client in (*newer, older):
+                await until(lambda c=client: c.has(EVERYWHERE, 3), "all ticks")
+
+            for client in newer:
+                assert client.silent_s == {0: {None}, 1: {float("inf")}, 2: {90.0}, 3: {None}}
+            assert older.silent_s == {tick: {None} for tick in range(4)}
+            assert all(client.is_true(tick) for client in (*newer, older) for tick in range(4))
+
+    run(story)
+
+
+def test_a_broker_that_reads_the_lake_learns_which_ticks_rest_on_nothing(tmp_path: Path) -> None:
+    folder = tmp_path / "tiles" / "attribute=a" / "day=2026-01-01"
+    folder.mkdir(parents=True)
+    for name, said in (("old", {}), ("new", {"observed_points": 0, "newest_age": None})):
+        ticks = (0, 1) if name == "old" else (2, 3)
+        rows = [
+            {"tick": t, "region": "0", "revision": 0, "width": 1, "height": 1, "values": [t], "error": [0.0]}
+            | said
+            for t in ticks
+        ]
+        if said:
+            rows[1] |= {"observed_points": 1, "newest_age": 5.0}
+        pq.write_table(pa.Table.from_pylist(rows), folder / f"{name}.parquet")
+
+    tail = read_tail(str(tmp_path), "a", ["0"], 8)
+
+    for column in ("values", "error"):
+        assert [(tick, silent_s) for tick, _, _, silent_s in tail[column]["0"]] == [
+            (0, None), (1, None), (2, float("inf")), (3, None),
+        ]  # fmt: skip

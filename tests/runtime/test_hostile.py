@@ -147,7 +147,7 @@ def test_the_tail_of_a_lake_with_a_hole_is_read_from_the_last_days_only(
 
     tail = history.read_tail(str(tmp_path), "a", ["0"], 8)
 
-    assert [tick for tick, _, _ in tail["values"]["0"]] == [42, 43, 44, 45, 46, 48, 49]
+    assert [tick for tick, *_ in tail["values"]["0"]] == [42, 43, 44, 45, 46, 48, 49]
     assert len(opened) == 1
 
 

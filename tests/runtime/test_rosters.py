@@ -19,7 +19,7 @@ from sensorgrid.model.ids import PeerId
 from sensorgrid.model.query import Query
 from sensorgrid.overlay.codec import encode
 from sensorgrid.overlay.geography import box_of
-from sensorgrid.overlay.messages import Told
+from sensorgrid.overlay.messages import VERSION, Told
 from sensorgrid.overlay.roster import Roster, RosterError, Terms
 from sensorgrid.pipeline.delivery.gateway import Entrance, Exchange, again_if_moved, publish_once
 from sensorgrid.pipeline.lake.tiles import Identity
@@ -192,6 +192,7 @@ class Letter(NamedTuple):
 
     identity: Identity
     values: np.ndarray
+    silent_s: float | None = None
 
     @property
     def error(self) -> np.ndarray:
@@ -341,7 +342,7 @@ def test_two_versions_of_the_wire_side_by_side(tmp_path: Path) -> None:
                 await until(lambda c=client: c.has(WORLD, net.tick - 1), "the last tick")
 
             assert {p.version for p in net.hosts[PeerId(1)].driver.peers.values()} == {1}
-            assert {p.version for p in net.hosts[PeerId(0)].driver.peers.values()} == {1, 2}
+            assert {p.version for p in net.hosts[PeerId(0)].driver.peers.values()} == {1, VERSION}
             for client in net.clients:
                 assert [reply.status for reply in client.replies] == ["admitted"]
                 assert all(client.is_true(t) for t in range(net.tick))

@@ -36,7 +36,9 @@ def test_a_grids_file_stands_for_all_its_brokers(tmp_path: Path) -> None:
 
         written = status(str(config), "--json", "-")
 
-    assert [row["id"] for row in json.loads(written.stdout)["rows"]] == [0, 1]
+    found = json.loads(written.stdout)
+    assert [row["id"] for row in found["rows"]] == [0, 1]
+    assert found["parameters"] == [f"lake {tmp_path / 'lake'}: found no plan, so nothing was gridded yet"]
 
 
 def test_a_broker_that_is_not_there_is_told_beside_those_that_are(tmp_path: Path) -> None:

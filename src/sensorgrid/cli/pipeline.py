@@ -258,6 +258,42 @@ def map_command(
     errors.print(f"wrote {out}", style="dim")
 
 
+@app.command("export")
+def export_command(
+    config: Config,
+    out: Annotated[
+        Path, typer.Option("--out", metavar="FILE", help="A NetCDF file (.nc) or a Zarr store (.zarr).")
+    ],
+    attribute: Annotated[
+        str | None, typer.Option("--attribute", help="One or several, with commas; all if left out.")
+    ] = None,
+    start: From = None,
+    until: Until = None,
+    place: LakePath = None,
+) -> None:
+    """Write grids of the lake to a file, with all that is known of every point: bounds, observations, ages.
+
+    Example: sensorgrid pipeline export grid.toml --attribute air_temperature --out temperature.nc
+    """
+    from sensorgrid.client.exports import check_path, kind_of
+    from sensorgrid.client.lake import read_lake
+    from sensorgrid.pipeline.settings import read_settings
+
+    settings = read_settings(config)
+    check_path(out)
+    if kind_of(out) == "parquet":
+        raise typer.BadParameter(
+            f"found {out.name}, expected .nc or .zarr: the lake is Parquet already", param_hint="--out"
+        )
+    names = None if attribute is None else [name.strip() for name in attribute.split(",")]
+    data = read_lake(place or settings.lake, names, _moment("--from", start), _moment("--until", until))
+    if kind_of(out) == "zarr":
+        data.to_zarr(out, mode="w")
+    else:
+        data.to_netcdf(out, encoding={str(name): {"zlib": True, "complevel": 1} for name in data.data_vars})
+    errors.print(f"wrote {out}: {data.sizes['time']:,} ticks", style="dim")
+
+
 def _settings(config: Path, master: str | None) -> Any:
     from sensorgrid.pipeline.ingest.inlet import check_sources
     from sensorgrid.pipeline.settings import read_settings
@@ -357,10 +393,18 @@ def _finish(command: str, outcome: Any, settings: Any, target: Path | None) -> N
         "last": outcome.last.isoformat() if outcome.last else None,
         "lake": settings.lake,
         "notes": outcome.notes,
+        "unobserved_ticks": {name: count for name, (count, _) in outcome.unobserved.items()},
     }
     if write(target, result_of(command, **facts)):
         console.print(_summary(outcome))
         console.print(f"lake: {settings.lake}", style="dim", highlight=False, soft_wrap=True)
+        for name, (count, ticks) in outcome.unobserved.items():
+            if count:
+                errors.print(
+                    f"{name}: {count:,} of {ticks:,} ticks without a single observation;"
+                    f" gaps = {settings.gridding.gaps_of(name)!r} says what stands there",
+                    style="yellow", highlight=False, soft_wrap=True,
+                )  # fmt: skip
     if outcome.unbalanced:
         errors.print(
             f"error: the counts of batches {outcome.unbalanced[:5]} do not add up, expected raw = used + flagged"
@@ -391,7 +435,9 @@ def _summary(outcome: Any) -> Table:
         if value and test not in NOT_FLAGGED:
             table.add_row(f"  {test}", f"{value:,}", f"{value / total.raw:.1%}" if total.raw else "")
     table.add_section()
+    table.add_row("suspect, used all the same", f"{total.suspect:,}", "")
     table.add_row("grids published", f"{total.blocks:,}", "")
+    table.add_row("without an observation", f"{total.unobserved:,}", "")
     if outcome.first and outcome.last:
         table.add_row("ticks", f"{outcome.first:%Y-%m-%d %H:%M} to", f"{outcome.last:%Y-%m-%d %H:%M}")
     return table

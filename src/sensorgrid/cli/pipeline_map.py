@@ -1,6 +1,6 @@
 """A tick of the lake as a picture: values, stated errors, where the sensors are, coasts, and wind as arrows."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from math import cos, radians
 from pathlib import Path
@@ -49,6 +49,8 @@ class MapPicture:
     tick: int
     wind: tuple[Floats, Floats] | None = None
     """eastward and northward, for arrows"""
+    gaps: npt.NDArray[np.bool_] | None = None
+    """points that no observation is within reach of; None: the lake does not say"""
 
 
 def draw(
@@ -59,7 +61,10 @@ def draw(
         from matplotlib.figure import Figure
     except ImportError:
         raise MapError("map: found no matplotlib, expected it: pip install 'sensorgrid[plot]'") from None
-    picture = picture_of(lake, grid, attribute or lake_attribute(lake), at)
+    name = attribute or lake_attribute(lake)
+    picture = picture_of(lake, grid, name, at)
+    part = WIND[0] if name == "wind" else name
+    picture = replace(picture, gaps=gaps_of(lake, grid, part, picture.tick))
     west, south, east, north = grid.extent
     # A degree of longitude is shorter than one of latitude; at high latitudes that would be a narrow strip.
     stretch = 1.0 if grid.coordinates == "planar" else 1 / max(cos(radians((south + north) / 2)), 0.4)
@@ -93,15 +98,23 @@ def draw(
         if grid.coordinates == "lonlat":
             axes.xaxis.set_major_formatter(_degrees("W", "E"))
             axes.yaxis.set_major_formatter(_degrees("S", "N"))
+    for axes in both:
+        _draw_gaps(axes, grid, picture.gaps)
     if picture.wind is not None:
         _draw_arrows(both[0], grid, picture.wind)
+    if picture.gaps is not None and picture.gaps.any():
+        both[0].set_xlabel("veiled: no observation within reach", loc="left", fontsize=9)
     if len(picture.sensors):
         x, y = np.unique(picture.sensors, axis=0).T
         both[1].plot(x, y, ".", color="#c2410c", markersize=_dot(len(x)), mew=0)
         both[1].set_xlabel(
             f"dots: {len(x):,} places of sensors that reported in this tick", loc="left", fontsize=9
         )
-    figure.suptitle(f"{grid.time_of(picture.tick):%Y-%m-%d %H:%M} UTC", x=0.01, ha="left", fontsize=13)
+    empty = picture.gaps is not None and bool(picture.gaps.all())
+    title = f"{grid.time_of(picture.tick):%Y-%m-%d %H:%M} UTC" + (
+        ", without a single observation" if empty else ""
+    )
+    figure.suptitle(title, x=0.01, ha="left", fontsize=13, color="#b91c1c" if empty else "black")
     figure.savefig(out, dpi=110)
 
 
@@ -168,6 +181,18 @@ def _draw_arrows(axes: Any, grid: Grid, wind: tuple[Floats, Floats]) -> None:
     )
 
 
+def _draw_gaps(axes: Any, grid: Grid, gaps: npt.NDArray[np.bool_] | None) -> None:
+    """A grey veil over points that no observation is within reach of."""
+    if gaps is not None and gaps.any():
+        west, south, east, north = grid.extent
+        veil = np.zeros((*gaps.shape, 4))
+        veil[gaps] = (0.5, 0.5, 0.5, 0.45)
+        axes.imshow(
+            veil, origin="lower", extent=(west, east, south, north), aspect=axes.get_aspect(),
+            interpolation="nearest",
+        )  # fmt: skip
+
+
 def _degrees(below: str, above: str) -> Any:
     def text(value: float, _: int) -> str:
         turned = (value + 180) % 360 - 180 if above == "E" and abs(value) > 180 else value
@@ -205,9 +230,23 @@ def field_of(
     values = np.full(grid.shape[::-1], np.nan, np.float32)
     error = values.copy()
     sensors = []
-    for row in lake.tiles(attribute=attribute, ticks=(tick, tick)).to_pylist():
+    columns = ["x0", "y0", "width", "height", "values", "error", "observations"]
+    for row in lake.tiles(attribute=attribute, ticks=(tick, tick), columns=columns).to_pylist():
         where = np.s_[row["y0"] : row["y0"] + row["height"], row["x0"] : row["x0"] + row["width"]]
         values[where] = np.reshape(row["values"], (row["height"], row["width"]))
         error[where] = np.reshape(row["error"], (row["height"], row["width"]))
-        sensors += [(o["longitude"], o["latitude"]) for o in row["observations"] if o["flag"] == 1]
+        used = (o for o in row["observations"] if o["flag"] == 1 or o["test"] == "suspect")
+        sensors += [(o["longitude"], o["latitude"]) for o in used]
     return values, error, np.array(sensors, np.float64).reshape(-1, 2), tick
+
+
+def gaps_of(lake: Lake, grid: Grid, attribute: str, tick: int) -> npt.NDArray[np.bool_] | None:
+    """Where no observation is within reach; None if the lake does not say."""
+    gaps = np.zeros(grid.shape[::-1], np.bool_)
+    columns = ["x0", "y0", "width", "height", "number_of_observations"]
+    for row in lake.tiles(attribute=attribute, ticks=(tick, tick), columns=columns).to_pylist():
+        if row["number_of_observations"] is None:
+            return None
+        where = np.s_[row["y0"] : row["y0"] + row["height"], row["x0"] : row["x0"] + row["width"]]
+        gaps[where] = np.reshape(row["number_of_observations"], (row["height"], row["width"])) == 0
+    return gaps

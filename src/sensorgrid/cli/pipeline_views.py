@@ -36,6 +36,9 @@ def line_of(report: Report) -> str:
 def lake_facts(lake: Lake, grid: Grid, waiting: WaitingFolder | None = None) -> dict[str, Any]:
     """What a lake holds, as plain values, and what gateways have of it."""
     tiles = lake.tiles(columns=["attribute", "tick", "region", "revision"])
+    ends = pc.min_max(tiles["tick"]).as_py() if len(tiles) else {"min": 0, "max": 0}
+    unobserved = lake.unobserved_ticks(ends["min"], ends["max"])
+    plan = lake.plan()
     per_attribute = []
     for name in sorted(set(tiles["attribute"].to_pylist())):
         mine = tiles.filter(pc.equal(tiles["attribute"], name))
@@ -48,6 +51,7 @@ def lake_facts(lake: Lake, grid: Grid, waiting: WaitingFolder | None = None) -> 
                 "last": f"{grid.time_of(last):%Y-%m-%d %H:%M}",
                 "grids": len(mine),
                 "revised": pc.sum(pc.greater(mine["revision"], 0)).as_py(),
+                "unobserved": unobserved.get(name, (None, 0))[0],
             }
         )
     totals, letters = lake.totals(), lake.letters()
@@ -59,6 +63,7 @@ def lake_facts(lake: Lake, grid: Grid, waiting: WaitingFolder | None = None) -> 
         "sensors": len(lake.sensors()),
         "refused": _refused(letters),
         "reasons": _reasons(letters),
+        "parameters": [] if plan is None else plan.notes(),
     }
 
 
@@ -101,12 +106,22 @@ def show_lake(console: Console, facts: dict[str, Any]) -> None:
             overflow="fold" if name == "attribute" else "ellipsis",  # long names go on in the next line
         )
     for row in facts["attributes"]:
-        table.add_row(*(f"{v:,}" if isinstance(v, int) else str(v) for v in row.values()))
+        shown = (value for name, value in row.items() if name != "unobserved")  # a line below says it
+        table.add_row(*(f"{v:,}" if isinstance(v, int) else str(v) for v in shown))
     console.print(table)
+    for row in facts["attributes"]:
+        if row["unobserved"]:
+            console.print(
+                f"{row['attribute']}: {row['unobserved']:,} of {row['ticks']:,} ticks without a single observation",
+                style="yellow", highlight=False, soft_wrap=True,
+            )  # fmt: skip
+    for note in facts["parameters"]:
+        console.print(note, style="dim", highlight=False, soft_wrap=True)
     counts = facts["counts"]
     console.print(
         f"{facts['sensors']:,} sensors; in all runs: "
-        + ", ".join(f"{counts[n]:,} {n.replace('_', ' ')}" for n in ("raw", *ENDS)),
+        + ", ".join(f"{counts[n]:,} {n.replace('_', ' ')}" for n in ("raw", *ENDS))
+        + f"; {counts['suspect']:,} of those used are suspect",
         highlight=False,
         soft_wrap=True,
     )

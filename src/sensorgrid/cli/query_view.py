@@ -56,6 +56,8 @@ class Snapshot:
     missing: int
     revision: int
     readings: list[Reading]
+    unobserved: int = 0
+    """points that no observation was within reach of"""
 
 
 def snapshot(field: Any, delay_s: float, time: datetime) -> Snapshot:
@@ -77,7 +79,7 @@ def snapshot(field: Any, delay_s: float, time: datetime) -> Snapshot:
     attrs = field.attrs
     return Snapshot(
         int(field["tick"]), time, delay_s, points, int(attrs.get("missing_points", 0)), int(attrs.get("revision", 0)),
-        readings,
+        readings, int(attrs.get("unobserved_points", 0)),
     )  # fmt: skip
 
 
@@ -89,6 +91,7 @@ def row(shot: Snapshot) -> dict[str, Any]:
         "delay_s": round(shot.delay_s, 3),
         "points": shot.points,
         "missing_points": shot.missing,
+        "unobserved_points": shot.unobserved,
         "revision": shot.revision,
         "attributes": {
             r.name: {
@@ -111,11 +114,19 @@ def line(shot: Snapshot) -> str:
         error = "" if reading.error is None else f" ± {reading.error:.3g}"
         mean, low, high = (_number(v + shift) for v in (reading.mean, reading.low, reading.high))
         parts.append(f"{reading.name} {mean}{error} {unit} ({low} to {high})".replace("  ", " "))
-    parts.append(f"{shot.points:,} points" + (f", {shot.missing:,} missing" if shot.missing else ""))
+    parts.append(f"{shot.points:,} points{_lacking(shot)}")
     if shot.revision:
         parts.append(f"revision {shot.revision}")
     parts.append(f"{span(shot.delay_s)} old")
     return "  ".join(parts)
+
+
+def _lacking(shot: Snapshot) -> str:
+    """What is not there, and what rests on nothing."""
+    missing = f", {shot.missing:,} missing" if shot.missing else ""
+    if shot.unobserved and shot.unobserved == shot.points:
+        return f"{missing}, WITHOUT A SINGLE OBSERVATION"
+    return missing + (f", {shot.unobserved:,} without an observation" if shot.unobserved else "")
 
 
 class LiveView:
@@ -179,11 +190,11 @@ class LiveView:
             name = "mean" if len(shot.readings) == 1 else _short(reading.name)
             table.add_row(name, Text.assemble((f"{mean}{error} {unit}", "bold"), f"   {low} to {high}"))
         table.add_row("course", Text(sparkline(list(self._course), max(10, columns - 8)), "cyan"))
-        missing = f", {shot.missing:,} missing" if shot.missing else ""
         revision = f", revision {shot.revision}" if shot.revision else ""
         table.add_row("tick", f"{shot.tick}{revision}, {span(shot.delay_s)} old, {self._ticks:,} so far")
         table.add_row(
-            "points", Text.assemble(f"{shot.points:,}", (missing, "bold red"), f"   {_area(self._field)}")
+            "points",
+            Text.assemble(f"{shot.points:,}", (_lacking(shot), "bold red"), f"   {_area(self._field)}"),
         )
         return table
 

@@ -46,9 +46,12 @@ def status(
         [msgspec.to_builtins(one) for one in found],
         [{"url": u, "reason": r} for u, r in silent.items()],
     )
-    if write(target, result_of("status", rows=rows, silent=missing)):
+    notes = _notes(brokers or [])
+    if write(target, result_of("status", rows=rows, silent=missing, parameters=notes)):
         if found:
             console.print(_table(found))
+        for note in notes:
+            console.print(note, style="dim", highlight=False, soft_wrap=True, markup=False)
         for url, reason in silent.items():
             console.print(
                 f"{url} does not answer: {reason}", style="red", highlight=False, soft_wrap=True, markup=False
@@ -67,6 +70,24 @@ def _urls(brokers: list[str]) -> list[str]:
         else:
             found += [member.url for member in roster_of_file(one)[1].members]
     return list(dict.fromkeys(found))
+
+
+def _notes(brokers: list[str]) -> list[str]:
+    """What the grids of files are made with, and what that was chosen from: as the plans of their lakes say it."""
+    from sensorgrid.configuration.network import read_network
+    from sensorgrid.pipeline.lake.folder import Lake
+
+    notes: list[str] = []
+    for lake in dict.fromkeys(read_network(one).lake for one in brokers if "://" not in one):
+        try:
+            plan = Lake(lake).plan()
+        except (SensorGridError, OSError) as error:
+            notes.append(f"lake {lake}: {error}")
+        else:
+            notes += (
+                [f"lake {lake}: found no plan, so nothing was gridded yet"] if plan is None else plan.notes()
+            )
+    return notes
 
 
 async def _ask(urls: list[str]) -> list[Any]:

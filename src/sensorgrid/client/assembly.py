@@ -48,6 +48,9 @@ class Tick:
     """where: bounding boxes (x0, x1, y0, y1) by index, in the order in which they were heard of"""
     again: bool = False
     """it was given before, with lower revisions"""
+    silent_s: npt.NDArray[np.float32] | None = None
+    """[attribute, row, column]: NaN where a value rests on observations; elsewhere none was within reach, and it is
+    the age of the newest that it rests on, infinite if it is only what was known beforehand; None: all do"""
 
 
 class Axis:
@@ -96,7 +99,7 @@ class _Gap:
 class _Partial:
     """A tick under way."""
 
-    __slots__ = ("filled", "gaps", "revision", "seen", "values")
+    __slots__ = ("filled", "gaps", "revision", "seen", "silent_s", "values")
 
     def __init__(self, shape: tuple[int, int, int], dtype: npt.DTypeLike) -> None:
         self.values = np.full(shape, np.nan, dtype)
@@ -104,6 +107,8 @@ class _Partial:
         self.filled = 0
         self.revision = 0
         self.gaps: dict[Rectangle, None] = {}
+        self.silent_s: npt.NDArray[np.float32] | None = None
+        """made when the first block comes that rests on no observation: most ticks have none"""
 
 
 class Assembly:
@@ -280,6 +285,10 @@ class Assembly:
         to, of = _cross(rows, columns), _cross(from_rows, from_columns)
         seen, values = partial.seen[place], self._in_range(place, slab.values[of])
         before = seen[to]
+        silent_s = np.float32(np.nan if slab.silent_s is None else slab.silent_s)
+        if slab.silent_s is not None and partial.silent_s is None:
+            partial.silent_s = np.full(self.shape, np.nan, np.float32)
+        silence: Values | np.float32 = silent_s
         mark: int | npt.NDArray[np.int16] = revision + 2
         highest = int(before.max())
         if highest == MISSING:  # nearly always
@@ -294,9 +303,13 @@ class Assembly:
                 if stale.all():
                     return False
                 values = np.where(stale, partial.values[place][to], values)
+                if partial.silent_s is not None:
+                    silence = np.where(stale, partial.silent_s[place][to], silent_s)
                 mark = np.where(stale, before, mark)
         seen[to] = mark
         partial.values[place][to] = values
+        if partial.silent_s is not None:
+            partial.silent_s[place][to] = silence
         partial.revision = max(partial.revision, revision)
         return True
 
@@ -321,7 +334,10 @@ class Assembly:
         values = partial.values.copy() if copy else partial.values
         missing = int((partial.seen == GAP).sum()) if partial.gaps else 0
         gaps = tuple((x[0], x[1], y[0], y[1]) for y, x in partial.gaps) if missing else ()
-        return Tick(tick, values, partial.revision, missing, gaps)
+        silent_s = partial.silent_s
+        if silent_s is not None:
+            silent_s = None if np.isnan(silent_s).all() else silent_s.copy() if copy else silent_s
+        return Tick(tick, values, partial.revision, missing, gaps, silent_s=silent_s)
 
     def _wanted_from(self, tick: int) -> int:
         """The first tick from here on at which the query has points."""

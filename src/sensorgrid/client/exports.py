@@ -82,7 +82,7 @@ def dataset_of(field: Field) -> xr.Dataset:
     data = data.reset_coords(beside).drop_vars("tick").expand_dims("time")
     for name in names:
         attrs = data[name].attrs
-        data[name].attrs = {k: v for k, v in attrs.items() if k not in ("revision", "missing_points", "gaps")}
+        data[name].attrs = {k: v for k, v in attrs.items() if k not in _OF_A_TICK}
     attrs = field.attrs
     data = data.assign(
         tick=("time", [int(field["tick"])], {"long_name": "number of the tick"}),
@@ -96,9 +96,23 @@ def dataset_of(field: Field) -> xr.Dataset:
             np.array([attrs.get("missing_points", 0)], np.int64),
             {"long_name": "points of the tick for which the network had no value"},
         ),
+        unobserved_points=(
+            "time",
+            np.array([attrs.get("unobserved_points", 0)], np.int64),
+            {
+                "long_name": "points of the tick that no observation was within reach of",
+                "comment": "they are what was known beforehand, or held since the last observation",
+            },
+        ),
     )
     data.attrs = {"Conventions": "CF-1.11"}
     return data
+
+
+_OF_A_TICK = ("revision", "missing_points", "gaps", "unobserved_points", "unobserved")
+"""attributes of a field that differ from tick to tick, and are no attributes of a variable along time"""
+_LATER = ("unobserved_points",)
+"""variables that files of earlier releases lack; those are continued without them"""
 
 
 def table_of(fields: Iterable[Field]) -> "pd.DataFrame":
@@ -335,6 +349,7 @@ class _NetCdf:
                 made[...] = variable.values
 
     def append(self, data: xr.Dataset, field: Field) -> None:
+        data = data.drop_vars([name for name in _LATER if name not in self._along], errors="ignore")
         _same_points(data, self._fixed, self._along, self.part)
         tick = int(data["tick"].item())
         at = self.ticks.index(tick) if tick in self.ticks else len(self.ticks)
@@ -414,8 +429,8 @@ class _Zarr:
         for name, variable in data.variables.items():
             if "time" in variable.dims:
                 encoding[name] = {"chunks": tuple(1 if d == "time" else data.sizes[d] for d in variable.dims)}
-        for name in ("tick", "revision", "missing_points"):
-            encoding[name]["chunks"] = (1024,)
+        for name in ("tick", "revision", "missing_points", *_LATER):
+            encoding.setdefault(name, {})["chunks"] = (1024,)
         encoding["tick"]["_FillValue"] = NO_TICK
         encoding["time"] = {"chunks": (1024,), "units": EPOCH.replace("T00:00:00Z", ""), "dtype": "float64"}
         empty.attrs[OWNER] = self.owner
@@ -425,6 +440,7 @@ class _Zarr:
         os.replace(making, self.part)
 
     def append(self, data: xr.Dataset, field: Field) -> None:
+        data = data.drop_vars([name for name in _LATER if name not in self._along], errors="ignore")
         _same_points(data, self._fixed, self._along, self.part)
         tick = int(data["tick"].item())
         at = self.ticks.index(tick) if tick in self.ticks else len(self.ticks)

@@ -15,6 +15,10 @@ from sensorgrid.model.grid import Grid
 from sensorgrid.model.names import ERROR, UNITS, long_name
 from sensorgrid.model.query import Query
 
+MEANING = (
+    "of the field, not of the next reading: half of the interval that holds the truth in 68 of 100 cases"
+)
+"""what a standard error is"""
 GAPS_NAMED = 8
 """so many gaps of a tick are named one by one"""
 
@@ -54,7 +58,7 @@ class Labels:
             # Longitudes go on from the border that was asked for: 170 to 190, not 170 to -170.
             asked_west = grid.extent[0] if query.bbox is None else query.bbox[0]
             x = x + 360 * np.ceil((asked_west - x[0]) / 360 - 1e-9 - dx / 720)
-        self.dims, attrs = _axes(grid)
+        self.dims, attrs = axes(grid)
         self.coords = xr.Coordinates(
             {
                 self.dims[0]: xr.Variable(self.dims[0], y, attrs[0]),
@@ -73,14 +77,14 @@ class Labels:
         variables = {}
         for name in self.names:
             error = name + ERROR
-            attrs = describe(name) | facts
+            attrs = describe(name) | facts | self._silence(tick, (name,))
             if error in self._places and error not in self.names:
                 beside = variable_name(error)
                 coords[beside] = xr.Variable(self.dims, tick.values[self._places[error]], describe(error))
                 attrs["ancillary_variables"] = beside
             variables[variable_name(name)] = xr.Variable(self.dims, tick.values[self._places[name]], attrs)
         if len(variables) > 1:
-            title = {"Conventions": "CF-1.11", **facts}
+            title = {"Conventions": "CF-1.11", **facts, **self._silence(tick, self.names)}
             return xr.Dataset(variables, coords=self.coords.assign(coords), attrs=title)
         ((name, variable),) = variables.items()
         return xr.DataArray(variable, coords=self.coords.assign(coords), name=name)
@@ -91,6 +95,21 @@ class Labels:
             facts["missing_points"] = tick.missing
             facts["gaps"] = "; ".join(self._boxes(tick.gaps))
         return facts
+
+    def _silence(self, tick: Tick, names: tuple[str, ...]) -> dict[str, Any]:
+        """How many points rest on no observation, if any, and what they are."""
+        if tick.silent_s is None:
+            return {}
+        silent_s = tick.silent_s[[self._places[name] for name in names]]
+        counted = int(np.count_nonzero(~np.isnan(silent_s)))
+        if not counted:
+            return {}
+        held_s = silent_s[np.isfinite(silent_s)]
+        kinds = ["known beforehand"] if np.isinf(silent_s).any() else []
+        if len(held_s):
+            kinds.append(f"held since the last observation, up to {held_s.max():g} s before")
+        where = "all points" if counted == silent_s.size else "some points"
+        return {"unobserved_points": counted, "unobserved": f"{where}: {', '.join(kinds)}"}
 
     def _boxes(self, gaps: Iterable[tuple[int, int, int, int]]) -> list[str]:
         """Where there are no values, as W,S,E,N."""
@@ -118,6 +137,8 @@ def describe(attribute: str) -> dict[str, Any]:
     """What CF wants to know of an attribute."""
     unit = UNITS.get(attribute.removesuffix(ERROR))
     attrs = {"standard_name": attribute, "long_name": long_name(attribute)}
+    if attribute.endswith(ERROR):
+        attrs["comment"] = MEANING
     if unit is None:  # not a name of CF as far as we know
         del attrs["standard_name"]
     else:
@@ -125,7 +146,8 @@ def describe(attribute: str) -> dict[str, Any]:
     return attrs
 
 
-def _axes(grid: Grid) -> tuple[tuple[str, str], tuple[dict[str, str], dict[str, str]]]:
+def axes(grid: Grid) -> tuple[tuple[str, str], tuple[dict[str, str], dict[str, str]]]:
+    """Names of rows and columns, and what CF wants to know of each."""
     if grid.coordinates == "lonlat":
         return ("latitude", "longitude"), (
             {"standard_name": "latitude", "long_name": "latitude", "units": "degrees_north", "axis": "Y"},

@@ -48,6 +48,8 @@ DIAL_S = 5.0
 RETRY_S = (0.05, 0.1, 0.2, 0.4)
 """pauses between attempts to reach a peer that refuses, for example because it is restarting"""
 TOO_SLOW = 1013
+FRAMED = 2
+"""the first version of the wire that knows all that the frames of a fan say"""
 
 Tap: TypeAlias = Callable[[Instant, Event, list[Effect]], None]
 
@@ -296,6 +298,7 @@ class Driver:
         connection = self.peers.get(peer)
         if connection is None or connection.link is None:
             return
+        shared = message.slabs if type(message) is Feed else None
         if connection.version < VERSION:
             if message.since > connection.version:
                 return
@@ -310,10 +313,13 @@ class Driver:
                 self._count(peer, 0, len(connection.small[-1]))
             return
         slabs: tuple[Slab, ...] = message.slabs
-        body = bodies.get(id(slabs) + connection.packs)  # addresses are even
+        key = (
+            id(shared) + connection.packs
+        )  # of what all are sent, whatever their version; addresses are even
+        body = bodies.get(key)
         if body is None:
             body = pack(body_of(slabs)) if connection.packs else body_of(slabs)
-            bodies[id(slabs) + connection.packs] = body
+            bodies[key] = body
         head = head_of(message, connection.packs)
         values_bytes = sum(slab.values.nbytes for slab in slabs)
         if is_broker(peer):
@@ -362,7 +368,7 @@ class Driver:
         for group in plan.groups:
             for peer in group.peers:
                 connection = self.peers.get(peer)
-                if connection is not None and not connection.packs and connection.version == VERSION:
+                if connection is not None and not connection.packs and connection.version >= FRAMED:
                     link = connection.link
                     if isinstance(link, End) and link.accepted:
                         places[peer] = link.place

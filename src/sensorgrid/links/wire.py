@@ -13,7 +13,7 @@ and `Receivers` if it asks for them.
 import dataclasses
 import struct
 from enum import StrEnum
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 import numpy as np
@@ -27,7 +27,7 @@ from sensorgrid.overlay.roster import GRID, SHARED, Member, Region, Roster, Summ
 from sensorgrid.overlay.roster import fingerprint as fingerprint
 from sensorgrid.overlay.settings import Settings
 
-VERSIONS = (1, VERSION)
+VERSIONS = (1, 2, VERSION)
 """of the wire, that are spoken here; the newest last"""
 BROKER, CLIENT, PUBLISHER, OBSERVER = "broker", "client", "publisher", "observer"
 NEWCOMER = "newcomer"
@@ -150,6 +150,8 @@ class Publish(msgspec.Struct, frozen=True, tag="Publish", array_like=True):
     epoch: int
     shape: tuple[int, int] | None
     """rows, columns; None: the pipeline has nothing for this tick"""
+    silent_s: Annotated[float, msgspec.Meta(ge=0)] | None = None
+    """from version 3 on: None if the values rest on observations; see `sensorgrid.model.block.Slab`"""
 
 
 class Ack(msgspec.Struct, frozen=True, tag="Ack", array_like=True):

@@ -26,6 +26,9 @@ class Slab:
     """columns"""
     values: Values
     """one value per point, [row, column]"""
+    silent_s: float | None = None
+    """None: they rest on observations. Otherwise none was within reach, and the newest that they rest on is so old;
+    infinitely, if they are only what was known beforehand"""
 
     @property
     def points(self) -> int:
@@ -73,7 +76,7 @@ def meet(a: Progression, b: Progression) -> Progression | None:
 def cut(slabs: Iterable[Slab], wanted: Iterable[Wanted], tick: int) -> tuple[Slab, ...]:
     """The wanted part of some slabs at a tick, as views."""
     return tuple(
-        Slab(y, x, slab.values[_within(y, slab.y), _within(x, slab.x)])
+        Slab(y, x, slab.values[_within(y, slab.y), _within(x, slab.x)], slab.silent_s)
         for want in wanted
         if want.at(tick)
         for slab in slabs
@@ -84,7 +87,8 @@ def cut(slabs: Iterable[Slab], wanted: Iterable[Wanted], tick: int) -> tuple[Sla
 def masked(slabs: Iterable[Slab], low: float, high: float) -> tuple[Slab, ...]:
     """The same slabs with values outside [low, high] blanked."""
     return tuple(
-        Slab(s.y, s.x, np.where((s.values >= low) & (s.values <= high), s.values, np.nan)) for s in slabs
+        Slab(s.y, s.x, np.where((s.values >= low) & (s.values <= high), s.values, np.nan), s.silent_s)
+        for s in slabs
     )
 
 

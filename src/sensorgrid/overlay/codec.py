@@ -44,15 +44,21 @@ class _FeedHeader(msgspec.Struct, frozen=True, array_like=True, tag="Feed"):
     epoch: messages.Count = 0
 
 
+class _SilentHeader(_FeedHeader, frozen=True, array_like=True, tag="Feed"):
+    """The same of a block that rests on no observation; others are not a byte longer for it."""
+
+    silent_s: Annotated[float, msgspec.Meta(ge=0)] | None = None
+
+
 _encoder = msgspec.msgpack.Encoder()
 _TYPES = ("<f4", "<f8")
 
 
 @lru_cache(maxsize=1)
-def _decoder(kinds: int) -> "msgspec.msgpack.Decoder[_FeedHeader | Message]":
+def _decoder(kinds: int) -> "msgspec.msgpack.Decoder[_SilentHeader | Message]":
     """Decodes all known messages; `kinds` is their number, so that a new decoder is made when another is defined."""
     plain = [kind for kind in messages.known.values() if kind is not Feed]
-    return msgspec.msgpack.Decoder(Union[(_FeedHeader, *plain)])
+    return msgspec.msgpack.Decoder(Union[(_SilentHeader, *plain)])
 
 
 def encode(message: Message) -> bytes:
@@ -73,10 +79,18 @@ def as_of(message: M, version: int) -> M:
     Grant(generation=3, cells=(5,), path=None, epoch=0)
     """
     later = [name for name, since in message.added.items() if since > version]
-    if not later:
-        return message
-    fields = {field.name: field.default for field in msgspec.structs.fields(message)}
-    return msgspec.structs.replace(message, **{name: fields[name] for name in later})
+    fields = {field.name: field.default for field in msgspec.structs.fields(message)} if later else {}
+    changed = {name: fields[name] for name in later}
+    if version < messages.SILENCE and isinstance(message, Feed) and message.slabs:
+        changed |= _without_silence(message.slabs)
+    return msgspec.structs.replace(message, **changed) if changed else message
+
+
+def _without_silence(slabs: tuple[Slab, ...]) -> dict[str, tuple[Slab, ...]]:
+    """What changes of a block for peers that have never heard of observations: most often nothing."""
+    if slabs[0].silent_s is None:
+        return {}
+    return {"slabs": tuple(Slab(s.y, s.x, s.values) for s in slabs)}
 
 
 def head_of(message: Message, packed: bool = False) -> bytes:
@@ -89,17 +103,18 @@ def head_of(message: Message, packed: bool = False) -> bytes:
         return _PREFIX.pack(VERSION, len(header)) + header
     slabs = message.slabs
     described = None if slabs is None else tuple((s.y, s.x, _type(s.values)) for s in slabs)
-    header = _encoder.encode(
-        _FeedHeader(
-            message.generation,
-            message.cell,
-            message.tick,
-            message.revision,
-            described,
-            message.until,
-            message.epoch,
-        )
+    said = (
+        message.generation,
+        message.cell,
+        message.tick,
+        message.revision,
+        described,
+        message.until,
+        message.epoch,
     )
+    # All slabs of an entry are cut from one block, so one silence is that of all.
+    silent_s = slabs[0].silent_s if slabs else None
+    header = _encoder.encode(_FeedHeader(*said) if silent_s is None else _SilentHeader(*said, silent_s))
     return _PREFIX.pack(VERSION | PACKED if packed else VERSION, len(header)) + header
 
 
@@ -154,15 +169,16 @@ def decode_all(frame: bytes, unpack: Callable[[bytes, int], bytes] | None = None
             header = decoder.decode(memoryview(frame)[start:at])
         except (msgspec.DecodeError, ValueError) as error:
             raise CodecError(f"frame: found no message ({error}), expected one") from None
-        if not isinstance(header, _FeedHeader):
+        if not isinstance(header, _SilentHeader):
             found.append(header)
             continue
         slabs: tuple[Slab, ...] | None = None if header.slabs is None else ()
         if header.slabs:
             if version & PACKED and unpack is not None:
-                slabs = _slabs(unpack(frame[at:], _size(header.slabs)), 0, header.slabs)
+                packed = unpack(frame[at:], _size(header.slabs))
+                slabs = _slabs(packed, 0, header.slabs, header.silent_s)
             else:
-                slabs = _slabs(frame, at, header.slabs)
+                slabs = _slabs(frame, at, header.slabs, header.silent_s)
             at = end
         found.append(
             Feed(
@@ -193,7 +209,10 @@ def _size(described: tuple[tuple[tuple[int, int, int], tuple[int, int, int], str
 
 
 def _slabs(
-    frame: bytes, start: int, described: tuple[tuple[tuple[int, int, int], tuple[int, int, int], str], ...]
+    frame: bytes,
+    start: int,
+    described: tuple[tuple[tuple[int, int, int], tuple[int, int, int], str], ...],
+    silent_s: float | None,
 ) -> tuple[Slab, ...]:
     found = []
     for y, x, kind in described:
@@ -208,7 +227,7 @@ def _slabs(
                 f"slab: found {len(frame) - start} bytes of values, expected {size}, more than 0"
             )
         values = np.frombuffer(frame, dtype=kind, count=rows * columns, offset=start).reshape(rows, columns)
-        found.append(Slab(y, x, values))
+        found.append(Slab(y, x, values, silent_s))
         start += size
     if start != len(frame):
         raise CodecError(f"frame: found {len(frame) - start} bytes after the values, expected none")

@@ -84,6 +84,8 @@ class Published:
     epoch: int
     values: Values | None
     """the region's box [row, column]; None: the pipeline has nothing for this tick"""
+    silent_s: float | None = None
+    """None: they rest on observations; see `sensorgrid.model.block.Slab`"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +97,8 @@ class Recalled:
     epoch: int
     ticks: tuple[tuple[int, int, Values | None], ...]
     """(tick, revision, values), in order, each tick once"""
+    silent_s: tuple[tuple[int, float], ...] = ()
+    """(tick, silence) of those that rest on no observation; see `sensorgrid.model.block.Slab`"""
 
 
 @dataclass(frozen=True, slots=True)

@@ -58,8 +58,8 @@ def _tap(
 def _spread(kernel: BrokerKernel, supply: Supply, tick: int, slabs: tuple[Slab, ...]) -> bool:
     """Send a block to all entries that go in step, as one effect; returns whether those were all entries."""
     table = supply.table
-    if len(supply.entries) < PLAN_MIN or len(slabs) != 1:
-        return False
+    if len(supply.entries) < PLAN_MIN or len(slabs) != 1 or slabs[0].silent_s is not None:
+        return False  # heads are made for blocks that rest on observations, as nearly all do
     table.blocks_like(kernel.grid, slabs[0])
     served = 0
     for row in table.rows.values():

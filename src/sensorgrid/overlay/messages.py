@@ -26,8 +26,10 @@ from sensorgrid.overlay.roster import Code as Code
 from sensorgrid.overlay.roster import Count as Count
 from sensorgrid.overlay.roster import Member, Region, Roster, Terms, Version
 
-VERSION = 2
+VERSION = 3
 """of what is said here; a peer that speaks an older one is told only what that one has"""
+SILENCE = 3
+"""the first version in which blocks say that they rest on no observation"""
 
 
 class Why(StrEnum):
@@ -239,7 +241,7 @@ class Feed(Message, frozen=True, gc=True):
     tick: int
     revision: int
     slabs: tuple[Slab, ...] | None
-    """None: a gap, which only the owner can make"""
+    """None: a gap, which only the owner can make; from version 3 on they say whether they rest on observations"""
     until: int = 0
     """for a gap: tick after its last, if it is longer than one"""
     epoch: Count = 0

@@ -82,6 +82,8 @@ class JobOutcome:
     """the first tick"""
     last: datetime | None = None
     """the last tick"""
+    unobserved: dict[str, tuple[int, int]] = field(default_factory=dict)
+    """by attribute: ticks that rest on not a single observation, and all ticks"""
 
 
 Listener = Callable[[Report], None]
@@ -105,6 +107,7 @@ def job_of(settings: PipelineSettings, writer: str, lake: Lake | None = None) ->
         waiting=WaitingFolder(settings.waiting_of(), writer) if settings.entrance_of() else None,
         elevated=settings.gridding.elevation is not None,
         covariates=bool(settings.gridding.covariates),
+        gaps={name: settings.gridding.gaps_of(name) for name in grid.attributes},
     )
 
 
@@ -161,6 +164,7 @@ def backfill(
     say(f"gridding {ticks:,} ticks of {len(grid.attributes)} attributes")
     job = replace(job, resolve=job.lake.has_tiles())
     write_backfill(flagged, job, plan, span, outcome)
+    outcome.unobserved = job.lake.unobserved_ticks(span.first, span.last)
     outcome.seconds = time.monotonic() - begin
     return outcome
 
@@ -261,6 +265,9 @@ def _run(
         outcome = _watch(flagged, now, job, settings, stop, seconds, feed, listen, say, outcome, courier)
         if feed is not None and job.waiting is not None:
             outcome.notes += see_off(job.waiting, stop, say)
+    if outcome.first is not None and outcome.last is not None:
+        first, last = job.grid.tick_at(outcome.first), job.grid.tick_at(outcome.last)
+        outcome.unobserved = job.lake.unobserved_ticks(first, last)
     return outcome
 
 

@@ -9,16 +9,21 @@ tick. The executors read the plan at the beginning of each task, so that a chang
 import json
 from bisect import bisect_right
 from dataclasses import asdict, dataclass, field, replace
+from math import log
 from typing import Any
 
 from sensorgrid.model.errors import SensorGridError
 from sensorgrid.model.grid import Grid
-from sensorgrid.pipeline.gridding.groups import Group
+from sensorgrid.pipeline.gridding.groups import Group, group_named
 from sensorgrid.pipeline.gridding.kernels.interface import Parameters
+from sensorgrid.pipeline.gridding.kernels.transforms import shown
 from sensorgrid.pipeline.gridding.tile import Recipe
+from sensorgrid.pipeline.ingest.attributes import KNOWN
 
 FORMAT = 2
 """2: parameters count after a transform, and say which"""
+_PLAIN = 1
+"""the format before: no transform, and two numbers about errors instead of five; it is read, and written as 2"""
 
 
 class PlanError(SensorGridError, ValueError):
@@ -104,12 +109,19 @@ class Plan:
         for group, entry in {e.group: e for e in self.recipes}.items():
             halo = self.halos_of(group)[-1]
             widths = f"{_km(min(halo.width_m))} to {_km(max(halo.width_m))}"
-            notes.append(f"{group}: {entry.why}; halos of {widths} ({halo.why})")
+            told = " and ".join(_told(p) for p in entry.recipe.parameters)
+            notes.append(f"{group}: {entry.why}; {told}; halos of {widths} ({halo.why})")
         return notes
 
     def to_json(self) -> str:
         """As text, one entry a line where people may want to read it."""
         return json.dumps({"format": FORMAT} | asdict(self), indent=1) + "\n"
+
+
+def _told(p: Parameters) -> str:
+    """Parameters that people ask for; an error counts after the transform."""
+    inside = f" of {space}" if (space := shown(p)) else ""
+    return f"length {_km(p.length)}, noise of a reading {p.noise:.3g}{inside}"
 
 
 def _km(metres: float) -> str:
@@ -119,8 +131,13 @@ def _km(metres: float) -> str:
 def plan_from_json(text: str) -> Plan:
     """Read what `to_json` wrote."""
     found: dict[str, Any] = json.loads(text)
-    if found.get("format") != FORMAT:
-        raise PlanError(f"plan: found format {found.get('format')}, expected {FORMAT}")
+    if found.get("format") not in (_PLAIN, FORMAT):
+        raise PlanError(
+            f"plan: found format {found.get('format')}, expected {_PLAIN} or {FORMAT}; a newer sensorgrid may have"
+            " written it: use that one, or a new lake"
+        )
+    if found["format"] == _PLAIN:
+        found["recipes"] = [_of_before(entry) for entry in found["recipes"]]
     halos = tuple(
         HaloEntry(h["from_tick"], h["group"], tuple(h["width_m"]), h["why"]) for h in found["halos"]
     )
@@ -128,6 +145,20 @@ def plan_from_json(text: str) -> Plan:
         RecipeEntry(e["from_tick"], e["group"], _recipe(e["recipe"]), e["why"]) for e in found["recipes"]
     )
     return Plan(_grid(found["grid"]), found["start_tick"], halos, recipes)
+
+
+def _of_before(entry: dict[str, Any]) -> dict[str, Any]:
+    """An entry of format 1 as it would be now: values as they are, within what is physical."""
+    parameters = []
+    for name, p in zip(group_named(entry["group"]).outputs, entry["recipe"]["parameters"], strict=True):
+        known = KNOWN.get(name)
+        lowest, highest = (None, None) if known is None else known.physical
+        family = "unknown" if known is None else known.family
+        kept = {k: v for k, v in p.items() if k not in ("error_scale", "local")}
+        errors = (2 * log(max(p.get("error_scale", 1.0), 0.05)), p.get("local", 0.0), 0.0, 0.0, 0.0)
+        parameters.append(kept | {"errors": errors, "lowest": lowest, "highest": highest, "family": family})
+    recipe = {"kernel": entry["recipe"]["kernel"], "parameters": parameters}
+    return entry | {"recipe": recipe, "why": f"{entry['why']}; of an earlier release, until the next fit"}
 
 
 def _recipe(found: dict[str, Any]) -> Recipe:

@@ -19,9 +19,17 @@ from pyspark.sql import functions as F
 
 from sensorgrid.model.grid import Grid
 from sensorgrid.pipeline.gridding.book import Timing
-from sensorgrid.pipeline.gridding.calibration import TARGETS, TICKS_MIN, calibrate, overridden, prior, smooth
+from sensorgrid.pipeline.gridding.calibration import (
+    STATIONS_FEW,
+    TARGETS,
+    TICKS_MIN,
+    calibrate,
+    overridden,
+    prior,
+    smooth,
+)
 from sensorgrid.pipeline.gridding.groups import Group, groups_of
-from sensorgrid.pipeline.gridding.kernels import CHEAP, KERNELS, kernel_by_name
+from sensorgrid.pipeline.gridding.kernels import CHEAP, DEFAULT, KERNELS, kernel_by_name
 from sensorgrid.pipeline.gridding.kernels.interface import Floats, Observations, Parameters
 from sensorgrid.pipeline.gridding.measurements import Measurements
 from sensorgrid.pipeline.gridding.neighbours import CANDIDATES
@@ -161,7 +169,8 @@ def first_plan(
     kernel, why = choose_kernel(settings, grid, max((len(x) for x, _ in positions.values()), default=0))
     for group in groups_of(grid.attributes):
         plan = plan.with_halos(_halo(regions, settings, group, positions, from_tick=ALWAYS))
-        recipe, source = _recipe(settings, group, grid, kernel, rows)
+        stations = len(positions[group.name][0])
+        recipe, source = _recipe(settings, group, grid, kernel, rows, stations)
         plan = plan.with_recipe(RecipeEntry(ALWAYS, group.name, recipe, f"{why}; {source}"))
     return plan
 
@@ -190,12 +199,13 @@ def refreshed(plan: Plan, lake: Lake, settings: GriddingSettings, newest_tick: i
         if len(positions[group.name][0]) and _differs(np.asarray(halo.width_m), np.asarray(known)):
             plan = plan.with_halos(halo)
         before = plan.recipe(group, newest_tick)
-        recipe, source = _recipe(settings, group, grid, kernel, rows)
-        priors = tuple(prior(name) for name in group.outputs)
+        stations = len(positions[group.name][0])
+        recipe, source = _recipe(settings, group, grid, kernel, rows, stations)
+        priors = tuple(_prior(settings, name) for name in group.outputs)
         if before.parameters != priors:
             pairs = zip(before.parameters, recipe.parameters, strict=True)
             recipe = Recipe(recipe.kernel, tuple(smooth(old, new, WEIGHT) for old, new in pairs))
-        if recipe != before and recipe.parameters != priors:
+        if recipe != before and (recipe.parameters != priors or not settings.calibrate):
             entry = RecipeEntry(from_tick, group.name, recipe, f"{why}; {source}")
             plan = plan.with_recipe(entry)
     return plan
@@ -255,13 +265,15 @@ def _differs(a: npt.NDArray[np.float64], b: npt.NDArray[np.float64]) -> bool:
 
 
 def _recipe(
-    settings: GriddingSettings, group: Group, grid: Grid, kernel: str, rows: pa.Table | None
+    settings: GriddingSettings, group: Group, grid: Grid, kernel: str, rows: pa.Table | None, stations: int
 ) -> tuple[Recipe, str]:
-    """Kernel and parameters of a group, and what they were chosen from."""
+    """Kernel and parameters of a group, and what they were chosen from; `stations` are those that are known of."""
     if not settings.calibrate or rows is None:
         reason = "nothing has been measured yet" if settings.calibrate else "calibrate = false"
-        known = tuple(_given(settings, name, prior(name)) for name in group.outputs)
-        return Recipe(kernel, known), f"parameters are priors: {reason}"
+        why = f"parameters are priors: {reason}"
+        if kernel == DEFAULT and 0 < stations < STATIONS_FEW:
+            kernel, why = CHEAP, f"{why}; {CHEAP}: fewer than {STATIONS_FEW} stations"
+        return Recipe(kernel, tuple(_prior(settings, name) for name in group.outputs)), why
     found, reasons = [], []
     names = tuple(settings.covariates)
     covariates = read_covariates(tuple(settings.covariates.items()), grid)
@@ -282,6 +294,14 @@ def _recipe(
     return Recipe(kernel, tuple(found)), "; ".join(reasons)
 
 
+def _prior(settings: GriddingSettings, name: str) -> Parameters:
+    """What is known of an attribute beforehand, with what the configuration says of it."""
+    own = settings.attributes.get(name)
+    if own is None:
+        return prior(name)
+    return _given(settings, name, prior(name, own.transform, own.mean or own.spread))
+
+
 def _given(settings: GriddingSettings, name: str, found: Parameters) -> Parameters:
     """Parameters with what the configuration says of the attribute."""
     own = settings.attributes.get(name)
@@ -289,7 +309,7 @@ def _given(settings: GriddingSettings, name: str, found: Parameters) -> Paramete
 
 
 def _gathered(lake: Lake, newest_tick: int, ticks: int) -> pa.Table:
-    """Good measurements of the last ticks, from the observations that the lake keeps beside its grids."""
+    """Measurements of the last ticks that were used, from the observations that the lake keeps beside its grids."""
     tiles = lake.tiles(ticks=(newest_tick - ticks + 1, newest_tick), columns=["tick", "observations"])
     parents = pc.list_parent_indices(tiles["observations"].combine_chunks())
     flat = pa.Table.from_struct_array(pc.list_flatten(tiles["observations"].combine_chunks()))
@@ -298,7 +318,7 @@ def _gathered(lake: Lake, newest_tick: int, ticks: int) -> pa.Table:
     sensors = lake.sensors()
     place = pc.index_in(flat["sensor"], sensors["number"].combine_chunks())
     flat = flat.append_column("elevation", sensors["elevation"].combine_chunks().take(place.combine_chunks()))
-    return flat.filter(pc.equal(flat["flag"], 1))
+    return flat.filter(pc.or_kleene(pc.equal(flat["flag"], 1), pc.equal(flat["test"], "suspect")))
 
 
 def first_tick(grid: Grid, timing: Timing, now_us: int) -> int:

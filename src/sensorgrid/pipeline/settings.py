@@ -29,6 +29,7 @@ from sensorgrid.model.grid import Grid
 from sensorgrid.pipeline.delivery.gateway import Entrance, GatewaySink
 from sensorgrid.pipeline.delivery.publish import LoopbackSink, NoSink, Sink
 from sensorgrid.pipeline.gridding.book import Timing
+from sensorgrid.pipeline.gridding.coverage import Gaps
 from sensorgrid.pipeline.gridding.groups import groups_of
 from sensorgrid.pipeline.gridding.kernels import DEFAULT, KERNELS
 from sensorgrid.pipeline.gridding.series import SeriesLimits
@@ -63,6 +64,8 @@ class OwnGridding(Strict):
     """distance over which values are alike, in metres"""
     noise: Annotated[float, Field(ge=0)] | None = None
     """error of one observation"""
+    gaps: Literal["prior", "nan", "hold"] | None = None
+    """instead of that of ``[gridding]``"""
 
 
 class GriddingSettings(Strict):
@@ -82,8 +85,18 @@ class GriddingSettings(Strict):
     """a file of heights of the ground (NetCDF, Zarr, GeoTIFF), for values that follow the elevation of sensors"""
     covariates: dict[str, str] = Field(default_factory=dict)
     """files of what else values may follow, by name, such as ``coast = "distance.nc"``; also for sensors"""
+    gaps: Literal["prior", "nan", "hold"] = "prior"
+    """what stands where no observation is within reach: what is known beforehand, nothing, or the last grid that had
+    one, with a growing error"""
+    hold: Duration | None = None
+    """for how long, with ``gaps = "hold"``; twice `max_age` of ``[timing]`` if left out"""
     attributes: dict[str, OwnGridding] = Field(default_factory=dict)
     """by attribute; ``[gridding.NAME]`` in the file"""
+
+    def gaps_of(self, attribute: str) -> Gaps:
+        """What stands in the gaps of an attribute."""
+        own = self.attributes.get(attribute)
+        return self.gaps if own is None or own.gaps is None else own.gaps
 
     @model_validator(mode="before")
     @classmethod
@@ -334,11 +347,15 @@ class PipelineSettings(FileSettings):
 
     def timing_of(self, grid: Grid) -> Timing:
         """Times, with defaults that depend on the tick."""
-        given = self.timing
+        given, gridding = self.timing, self.gridding
+        max_age_s = 12 * grid.tick if given.max_age is None else given.max_age
+        hold_s = 2 * max_age_s if gridding.hold is None else gridding.hold
+        held = any(gridding.gaps_of(name) == "hold" for name in grid.attributes)
         return Timing(
             settle_s=max(1.0, grid.tick / 10) if given.settle is None else given.settle,
             lateness_s=2 * grid.tick if given.lateness is None else given.lateness,
-            max_age_s=12 * grid.tick if given.max_age is None else given.max_age,
+            max_age_s=max_age_s,
+            hold_s=hold_s if held else 0.0,
         )
 
     def trigger_of(self, grid: Grid) -> float:

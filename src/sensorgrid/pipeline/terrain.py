@@ -37,6 +37,9 @@ STANDARD = ("surface_altitude", "altitude", "height_above_mean_sea_level", "bedr
 AXES = (("lon", "longitude", "x"), ("lat", "latitude", "y"))
 SAMPLES = 4
 """values of the file that are looked at in each point's area, along each axis, at most"""
+HOLE = 4.0
+"""usual distances between places of the file, or between points of the grid, that are no hole yet"""
+_SAME = 1e-9
 FILE = "terrain.npy"
 
 
@@ -158,8 +161,11 @@ def _gathered(field: Any, path: str, grid: Grid) -> tuple[npt.NDArray[np.float64
     columns = west + np.arange(0.5, grid.shape[0], dtype=np.float64) * dx
     rows = south + np.arange(0.5, grid.shape[1], dtype=np.float64) * dy
     lon, lat = field[x].values.astype(float), field[y].values.astype(float)
-    if grid.coordinates == "lonlat":
-        lon = west + (lon - west) % 360.0
+    if (
+        grid.coordinates == "lonlat"
+    ):  # as near to the grid as they can be, also just outside its western border
+        far = (west + east) / 2 - 180.0
+        lon = far + (lon - far) % 360.0
     low, high = rows[0] - dy / 2, rows[-1] + dy / 2
     at_x, at_y = _chosen(lon, west, east, dx), _chosen(lat, low, high, dy)
     _check_cover(path, lon[at_x], west, east, dx, "longitudes")
@@ -278,8 +284,10 @@ def _axis(field: Any, names: tuple[str, ...], path: str) -> str:
 
 
 def _chosen(places: npt.NDArray[np.float64], low: float, high: float, step: float) -> npt.NDArray[np.intp]:
-    """Places in order that reach over a range, and no more of them than are worth looking at."""
-    order = np.argsort(places)
+    """Places in order that reach over a range, and no more of them than are worth looking at; each once."""
+    order = np.argsort(places, kind="stable")
+    # A file around the earth may have the date line twice.
+    order = order[np.r_[True, np.diff(places[order]) > _SAME]]
     ordered = places[order]
     apart = float(np.median(np.diff(ordered)))
     inside = (ordered >= low - max(step, apart)) & (ordered <= high + max(step, apart))
@@ -294,7 +302,15 @@ def _check_cover(
         raise TerrainError(
             f"{path}: found no {what} from {low:g} to {high:g}, expected a file that covers the grid"
         )
-    slack = max(step, float(np.max(np.diff(places))))
+    apart = np.diff(places)
+    usual = float(np.median(apart))
+    hole = int(np.argmax(apart))
+    if apart[hole] > HOLE * max(step, usual):
+        raise TerrainError(
+            f"{path}: found a hole in its {what} from {places[hole]:g} to {places[hole + 1]:g}, expected a file that"
+            " covers the grid"
+        )
+    slack = max(step, usual)
     if places[0] > low + slack or places[-1] < high - slack:
         found = f"{places[0]:g} to {places[-1]:g}"
         raise TerrainError(

@@ -16,8 +16,8 @@ import pyarrow.parquet as pq
 
 from sensorgrid.model.block import Values
 
-Tick = tuple[int, int, Values | None]
-"""tick, revision, values [row, column]"""
+Tick = tuple[int, int, Values | None, float | None]
+"""tick, revision, values [row, column], silence: see `sensorgrid.model.block.Slab`"""
 _TRIES = 3
 """compaction replaces files while they are read: then the folder is listed again"""
 
@@ -57,8 +57,8 @@ def _read_tail(
     found: dict[str, dict[str, list[Tick]]] = {c: {r: [] for r in regions} for c in ("values", "error")}
     for (region, tick), (revision, row) in sorted(newest.items(), key=lambda item: item[0]):
         if tick > last - ticks:
-            for column, values in row.items():
-                found[column][region].append((tick, revision, values))
+            for column in found:
+                found[column][region].append((tick, revision, row[column], row["silent_s"]))
     return found
 
 
@@ -86,7 +86,14 @@ def _days(files: pafs.FileSystem, folder: str) -> Iterable[list[str]]:
 def _read(files: pafs.FileSystem, path: str, regions: Sequence[str]) -> pa.Table:
     columns = ["tick", "region", "revision", "width", "height", "values", "error"]
     with files.open_input_file(path) as file:
-        table = pq.read_table(file, columns=columns)
+        # Files of earlier releases do not say what their grids rest on.
+        later = [("observed_points", pa.int32()), ("newest_age", pa.float32())]
+        known = pq.read_schema(file).names
+        table = pq.read_table(file, columns=[*columns, *(name for name, _ in later if name in known)])
+    for name, kind in later:
+        column = table[name].cast(kind) if name in known else pa.nulls(len(table), kind)
+        at = table.schema.get_field_index(name)
+        table = table.append_column(name, column) if at < 0 else table.set_column(at, name, column)
     return table.filter(pc.field("region").isin(list(regions)))
 
 
@@ -98,7 +105,10 @@ def _note(rows: pa.RecordBatch, newest: dict[tuple[str, int], tuple[int, Any]]) 
         known = newest.get((region, tick))
         if known is not None and known[0] >= revision:
             continue
-        row = {}
+        observed, newest_s = rows["observed_points"][at].as_py(), rows["newest_age"][at].as_py()
+        row: dict[str, Any] = {"silent_s": None}
+        if observed == 0:
+            row["silent_s"] = float("inf") if newest_s is None else newest_s
         for column in ("values", "error"):
             flat = rows[column][at].values.to_numpy(zero_copy_only=False)
             row[column] = np.array(flat, np.float32).reshape(height, width)

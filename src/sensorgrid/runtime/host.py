@@ -558,10 +558,11 @@ class Host:
             for recall in wanted:
                 region, shape = str(Cell(recall.cell)), self._shape(recall.cell)
                 ticks = tail.get(both[recall.attribute], {}).get(region, [])
-                fitting = tuple(t for t in ticks if t[2] is None or t[2].shape == shape)
+                fitting = tuple(t[:3] for t in ticks if t[2] is None or t[2].shape == shape)
+                silent = tuple((tick, silent_s) for tick, _, _, silent_s in ticks if silent_s is not None)
                 if len(fitting) < len(ticks):
                     self.log("lake of another grid", region=region, ticks=len(ticks) - len(fitting))
-                self.driver.feed(Recalled(recall.attribute, recall.cell, recall.epoch, fitting))
+                self.driver.feed(Recalled(recall.attribute, recall.cell, recall.epoch, fitting, silent))
         self.log("lake read", regions=len(recalls))
 
     async def _tail(self, attribute: str, regions: list[str]) -> dict[str, dict[str, list[Tick]]]:
@@ -599,7 +600,9 @@ def client_tls(ca_file: str | None) -> ssl.SSLContext:
 
 
 def _published(block: wire.Publish, values: Any) -> Published:
-    return Published(block.attribute, block.cell, block.tick, block.revision, block.epoch, values)
+    return Published(
+        block.attribute, block.cell, block.tick, block.revision, block.epoch, values, block.silent_s
+    )
 
 
 def _list(versions: tuple[int, ...]) -> str:

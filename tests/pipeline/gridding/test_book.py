@@ -5,16 +5,22 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from sensorgrid.model.grid import Grid
 from sensorgrid.pipeline.gridding.book import Book, Domain, Issue, State, Timing
+from sensorgrid.pipeline.gridding.coverage import Gaps
 from sensorgrid.pipeline.gridding.groups import DIRECTION, SPEED, Group, group_named
 from sensorgrid.pipeline.gridding.kernels.interface import Parameters
 from sensorgrid.pipeline.gridding.measurements import Measurements, deduplicate
+from sensorgrid.pipeline.gridding.regions import Regions
 from sensorgrid.pipeline.gridding.series import Past, SeriesLimits
 from sensorgrid.pipeline.gridding.tile import Recipe, RegionGrid
+from sensorgrid.pipeline.lake.folder import Lake
+from sensorgrid.pipeline.lake.tiles import blocks_of, table_of
+from sensorgrid.pipeline.plan import HaloEntry, Plan
+from sensorgrid.pipeline.spark.remembering import remembered
 
 TICK = 60
 GRID = Grid(
@@ -58,6 +64,12 @@ def domain_of(name: str = "air_temperature", timing: Timing = TIMING, start: int
     return Domain(GRID, group, timing, (LIMITS,) * len(group.inputs), Always(), start)
 
 
+def with_gaps(gaps: Gaps, hold_s: float = 200.0) -> Domain:
+    """The same, with sensors that reach a quarter of the region, so that there are gaps."""
+    near, hold_s = Always(parameters=replace(PARAMETERS, length=80)), hold_s if gaps == "hold" else 0.0
+    return replace(domain_of(timing=replace(TIMING, hold_s=hold_s)), gaps=(gaps,), recipes=near)
+
+
 def rows_of(entries: list[tuple[int, float, float]], code: int = 0) -> Measurements:
     """(sensor, second, value); sensor n stands on the diagonal, those up to 7 at home in region 0."""
     sensor, second, value = (
@@ -89,10 +101,11 @@ entries = st.lists(
 )
 
 
+@pytest.mark.parametrize("gaps", ["prior", "nan", "hold"])
 @given(entries, st.randoms(use_true_random=False))
-@settings(max_examples=80, deadline=None)
-def test_the_last_revisions_are_what_the_backfill_makes_bit_for_bit(found, random) -> None:
-    domain = domain_of()
+@settings(max_examples=60, deadline=None)
+def test_the_last_revisions_are_what_the_backfill_makes_bit_for_bit(gaps: Gaps, found, random) -> None:
+    domain = with_gaps(gaps)
     book, arrived = Book(domain, 0, Memory()), []
     # Each row arrives at its own time, up to the lateness after its tick: in time for the last look.
     waiting = sorted(((s + random.uniform(0, 149), (n, s, v)) for n, s, v in found), key=lambda pair: pair[0])
@@ -121,7 +134,7 @@ def test_the_last_revisions_are_what_the_backfill_makes_bit_for_bit(found, rando
         assert [t.digest for t in grid.tiles] == [t.digest for t in expected.tiles], tick
         assert grid.rows.encode() == expected.rows.encode()
         assert grid.test.tolist() == expected.test.tolist()
-        flagged += int(np.count_nonzero(expected.test))
+        flagged += expected.flagged
     assert moved == flagged
     assert duplicate == repeats
     assert used == int(rows.home.sum())
@@ -132,6 +145,7 @@ def test_the_last_revisions_are_what_the_backfill_makes_bit_for_bit(found, rando
         assert len(numbers) <= 2 + TIMING.lateness_s / TICK
 
 
+@pytest.mark.parametrize("gaps", ["prior", "hold"])
 @pytest.mark.parametrize("flat_s", [0, 300])
 @given(
     st.lists(
@@ -142,9 +156,11 @@ def test_the_last_revisions_are_what_the_backfill_makes_bit_for_bit(found, rando
 )
 # The first good value after a faulty one is told by the value before that, almost three ages back.
 @example([(1, 135, 10.0), (1, 310, 30.0), (1, 485, 10.0)], 10)
-@settings(max_examples=100, deadline=None)
-def test_the_context_of_a_chunk_holds_all_that_matters_to_its_ticks(flat_s: int, found, first: int) -> None:
-    domain = replace(domain_of(), limits=(replace(LIMITS, flat_s=flat_s),))
+@settings(max_examples=60, deadline=None)
+def test_the_context_of_a_chunk_holds_all_that_matters_to_its_ticks(
+    flat_s: int, gaps: Gaps, found, first: int
+) -> None:
+    domain = replace(with_gaps(gaps), limits=(replace(LIMITS, flat_s=flat_s),))
     rows, _ = deduplicate([rows_of(found)])
     begin_us = first * TICK * 1_000_000
     context = rows.take(rows.time_us >= begin_us - round(domain.context_s * 1e6))
@@ -154,6 +170,45 @@ def test_the_context_of_a_chunk_holds_all_that_matters_to_its_ticks(flat_s: int,
     for tick in range(first, first + 3):
         expected, got = (domain.grid_at(checked, 0, tick) for checked in (whole, part))
         assert [t.digest for t in got.tiles] == [t.digest for t in expected.tiles]
+
+
+@given(entries)
+@settings(max_examples=8, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_a_stream_with_a_new_checkpoint_holds_what_the_old_one_would_have_held(
+    tmp_path_factory, found
+) -> None:
+    """The lake has all measurements of the ticks that were published: those of home and of the halo."""
+    domain, regions, later = with_gaps("hold"), Regions(GRID), 12
+    lake = Lake(str(tmp_path_factory.mktemp("lake") / "lake")).create()
+    halo = HaloEntry(-1000, "air_temperature", (5000.0,) * len(regions), "wide enough for all")
+    plan = Plan(GRID, later, (halo,))
+    rows, _ = deduplicate([rows_of(found)])
+    homes = regions.of(rows.x, rows.y)
+    blocks = []
+    for region in range(len(regions)):
+        checked = domain.check(rows.with_home((homes == region).astype(np.uint8)), Past.nothing())
+        for tick in range(later):
+            issue = Issue(tick, domain.grid_at(checked, region, tick), (0,), 0)
+            blocks += list(blocks_of(issue, domain.group, regions, region))
+    lake.write("tiles", table_of(blocks, GRID), ("attribute", "day"), "streamx", 0, 0)
+
+    first = later - domain.timing.reach(GRID)
+    seed = remembered(lake, plan, first).get(("air_temperature", 0))
+    book = Book(replace(domain, start_tick=later), 0, Memory())
+    if seed is not None:
+        assert not len(book.receive([seed]).late)
+    issues = [
+        issue for tick in (later, later + 1) for issue in advance(book, (tick + 1) * TICK + TIMING.settle_s)
+    ]
+
+    rows = rows.with_home((homes == 0).astype(np.uint8))
+    whole = domain.check(rows.take(rows.time_us >= first * TICK * 1_000_000), Past.nothing())
+    assert [issue.tick for issue in issues] == [later, later + 1]
+    for issue in issues:
+        (expected,) = domain.grid_at(whole, 0, issue.tick).tiles
+        (tile,) = issue.grid.tiles
+        np.testing.assert_array_equal(tile.values, expected.values)
+        np.testing.assert_array_equal(tile.age_s, expected.age_s)
 
 
 def test_a_tick_is_published_by_the_clock_and_not_by_the_next_event() -> None:

@@ -20,7 +20,7 @@ from sensorgrid.pipeline.gridding.kernels import CHEAP, DEFAULT, kernel_by_name
 from sensorgrid.pipeline.gridding.kernels.covariance import correlation
 from sensorgrid.pipeline.gridding.kernels.interface import Observations, Parameters
 from sensorgrid.pipeline.gridding.kernels.kriging import Kriging
-from sensorgrid.pipeline.gridding.kernels.transforms import backward, unit_at, without_wall
+from sensorgrid.pipeline.gridding.kernels.transforms import backward, forward, unit_at, without_wall
 from sensorgrid.pipeline.gridding.neighbours import judge
 from sensorgrid.pipeline.ingest.attributes import KNOWN
 
@@ -354,4 +354,19 @@ def test_an_unknown_attribute_that_falls_below_zero_for_the_first_time_is_gridde
 
     field = Kriging()(frost, positions[:20] + 1e3, without_wall(made, frost.values))
 
+    assert np.abs(field.values + 6).max() < 1.5
+
+
+def test_a_logarithm_that_is_asked_for_does_not_clip_what_is_below_zero() -> None:
+    rng = np.random.default_rng(2)
+    positions = rng.uniform(0, 5e5, (60, 2))
+    ticks = [Observations(positions, rng.normal(3, 4, 60), np.zeros(60)) for _ in range(12)]
+    made = calibrate(ticks, prior("glow"), "kriging", "log").parameters
+    frost = Observations(positions, -6 + rng.normal(0, 0.3, 60), np.zeros(60))
+
+    field = Kriging()(frost, positions[:20] + 1e3, without_wall(made, frost.values))
+
+    assert made.transform == "log"
+    values = np.array([-6.0, -1.0, 0.0, 5.0])
+    np.testing.assert_allclose(backward(forward(values, made), made), values, atol=1e-9)
     assert np.abs(field.values + 6).max() < 1.5

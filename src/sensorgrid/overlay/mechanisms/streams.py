@@ -390,7 +390,7 @@ class Streams(Mechanism):
             if len(supply.early) < EARLY_MAX:
                 supply.early.append(event)
             return
-        self._issue(supply, event.tick, event.revision, self._slabs(event.cell, event.values))
+        self._issue(supply, event.tick, event.revision, self._slabs(event.cell, event.values, event.silent_s))
 
     def _issue(self, supply: Supply, tick: int, revision: int, slabs: tuple[Slab, ...] | None) -> None:
         """The owner gives out a tick, if it is the next one or better than what there is."""
@@ -403,14 +403,16 @@ class Streams(Mechanism):
             feeding.skip(self.kernel, supply, tick)
         feeding.forward(self.kernel, supply, tick, revision, slabs)
 
-    def _slabs(self, cell: int, values: Values | None) -> tuple[Slab, ...] | None:
+    def _slabs(
+        self, cell: int, values: Values | None, silent_s: float | None = None
+    ) -> tuple[Slab, ...] | None:
         if values is None:
             return None
         where = self._places.get(cell)
         if where is None:
             box = box_of(self.kernel.grid, cell)
             where = self._places[cell] = ((box.y0, box.y1, 1), (box.x0, box.x1, 1))
-        return (Slab(*where, values),)
+        return (Slab(*where, values, silent_s),)
 
     # -- providers change
 
@@ -621,7 +623,11 @@ class Streams(Mechanism):
         if supply is None or supply.epoch != event.epoch or not supply.reading:
             return
         supply.reading = False
-        tail = [(tick, revision, self._slabs(event.cell, values)) for tick, revision, values in event.ticks]
+        silent_s = dict(event.silent_s)
+        tail = [
+            (tick, revision, self._slabs(event.cell, values, silent_s.get(tick)))
+            for tick, revision, values in event.ticks
+        ]
         if supply.path is not None and supply.head is not None:
             self._merge(supply, tail)
             for entry in [e for e in supply.entries.values() if not e.granted]:
@@ -635,7 +641,7 @@ class Streams(Mechanism):
         self._repath(supply, (self.me,), supply.epoch)
         early, supply.early = supply.early, []
         for late in early:  # taken and acknowledged, in whatever epoch that was
-            self._issue(supply, late.tick, late.revision, self._slabs(late.cell, late.values))
+            self._issue(supply, late.tick, late.revision, self._slabs(late.cell, late.values, late.silent_s))
 
     def _merge(self, supply: Supply, tail: list[tuple[int, int, tuple[Slab, ...] | None]]) -> None:
         """Put the lake's ticks and the ring together: receivers get what is new to them, in order."""

@@ -50,6 +50,7 @@ class Read:
     identity: Identity
     values: npt.NDArray[np.float32]
     error: npt.NDArray[np.float32]
+    silent_s: float | None = None
 
 
 class Gateway:

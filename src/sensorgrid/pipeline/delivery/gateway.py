@@ -21,6 +21,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any, Protocol, TypeVar
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 
@@ -48,6 +49,7 @@ from sensorgrid.model.errors import SensorGridError
 from sensorgrid.model.grid import Grid
 from sensorgrid.model.ids import PeerId
 from sensorgrid.model.names import ERROR
+from sensorgrid.overlay.messages import SILENCE
 from sensorgrid.overlay.roster import Roster
 from sensorgrid.pipeline.delivery.publish import Delivery
 from sensorgrid.pipeline.gridding.regions import Regions
@@ -74,6 +76,10 @@ class BlockLike(Protocol):
     @property
     def error(self) -> npt.NDArray[np.float32]:
         """One standard deviation each."""
+
+    @property
+    def silent_s(self) -> float | None:
+        """None if they rest on observations; see `sensorgrid.model.block.Slab`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,7 +157,8 @@ class Directory:
             number = self.attributes.get(name)
             known = None if number is None else self.roster.by_cell.get((number, cell))
             if number is not None and known is not None:
-                found.append((Publish(number, cell, tick, revision, known.epoch, self.shape), values))
+                publish = Publish(number, cell, tick, revision, known.epoch, self.shape, block.silent_s)
+                found.append((publish, values))
         return found
 
     def fault(self, block: BlockLike) -> str:
@@ -227,6 +234,8 @@ class Line:
             answer.cancel()
             return answer
         self._asked[name] = answer
+        if self._peer.version < SILENCE:
+            publish = msgspec.structs.replace(publish, silent_s=None)
         message = encode_publish(publish, values.reshape(publish.shape or (0, 0)))
         self._sizes[name] = len(message)
         self._unanswered += len(message)

@@ -97,6 +97,7 @@ class GridRow:
     identity: Identity
     values: npt.NDArray[np.float32]
     error: npt.NDArray[np.float32]
+    silent_s: float | None = None
 
 
 class SensorgridSink(DataSource):
@@ -179,10 +180,10 @@ def _together(batches: Iterable[pa.RecordBatch]) -> Iterator[list[GridRow]]:
             *identity, values, error = row
             if not all(part.is_valid for part in row):
                 raise SinkError(f"row {[part.as_py() for part in identity]}: found null, expected values")
-            numbers = (
+            numbers = [
                 np.asarray(v.values.to_numpy(zero_copy_only=False), np.float32) for v in (values, error)
-            )
-            found.append(GridRow(Identity(*(part.as_py() for part in identity)), *numbers))
+            ]
+            found.append(GridRow(Identity(*(part.as_py() for part in identity)), numbers[0], numbers[1]))
             if len(found) >= TOGETHER:
                 yield found
                 found = []

@@ -16,9 +16,8 @@ from dataclasses import dataclass, field
 from math import ceil
 from typing import Protocol
 
-import numpy as np
-
 from sensorgrid.model.grid import Grid
+from sensorgrid.pipeline.gridding.coverage import Gaps
 from sensorgrid.pipeline.gridding.groups import Group
 from sensorgrid.pipeline.gridding.kernels.interface import Floats
 from sensorgrid.pipeline.gridding.measurements import Measurements, concatenate, decode, deduplicate, split_by
@@ -30,7 +29,14 @@ from sensorgrid.pipeline.gridding.series import (
     check_series,
     fold,
 )
-from sensorgrid.pipeline.gridding.tile import Covariates, Recipe, RegionGrid, grid_region
+from sensorgrid.pipeline.gridding.tile import (
+    Covariates,
+    Recipe,
+    RegionEvidence,
+    RegionGrid,
+    evidence_around,
+    grid_region,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +49,8 @@ class Timing:
     """and may change for so long after that"""
     max_age_s: float
     """a sensor's last value is used for so long"""
+    hold_s: float = 0.0
+    """and a grid stands for so long after that where nothing else is within reach, if gaps are held"""
 
     def due(self, grid: Grid, now_us: int) -> int:
         """The newest tick that must have been published by `now`."""
@@ -54,7 +62,7 @@ class Timing:
 
     def reach(self, grid: Grid) -> int:
         """For how many ticks after its own a measurement can matter."""
-        return ceil(round(self.max_age_s * 1e6) / _tick_us(grid))
+        return ceil(round((self.max_age_s + self.hold_s) * 1e6) / _tick_us(grid))
 
 
 class Recipes(Protocol):
@@ -81,18 +89,40 @@ class Domain:
     """of the points of a region, if they are known"""
     covariates: Covariates | None = None
     """further ones that grids may follow"""
+    gaps: tuple[Gaps, ...] = ()
+    """for each output of the group what stands where nothing is within reach; `prior` if left out"""
 
     def check(self, rows: Measurements, past: Past) -> Checked:
         """Check rows against their own past, and fast changes against their neighbours'."""
         around = Surroundings(self.grid.coordinates, self.grid.tick)
         return check_series(rows, self.limits, self.timing.max_age_s, past, around)
 
-    def grid_at(self, checked: Checked, region: int, tick: int) -> RegionGrid:
-        """One region at one tick."""
-        recipe = self.recipes.recipe(self.group, tick)
+    def grid_at(
+        self, checked: Checked, region: int, tick: int, seen: dict[int, RegionEvidence] | None = None
+    ) -> RegionGrid:
+        """One region at one tick; `seen` remembers what was known at which tick, if gaps are held."""
+        recipe, timing = self.recipes.recipe(self.group, tick), self.timing
+        if "hold" not in self.gaps:
+            return grid_region(
+                checked, self.group, self.grid, region, tick, timing.max_age_s, recipe, self.heights(region),
+                self.gaps, covariates=self.covariates,
+            )  # fmt: skip
+        known = {} if seen is None else seen
+
+        def at(when: int) -> RegionEvidence:
+            if when not in known:
+                known[when] = evidence_around(
+                    checked, self.group, self.grid, when, timing.max_age_s, self.recipes.recipe(self.group, when),
+                    self.covariates,
+                )  # fmt: skip
+            return known[when]
+
+        hold_ticks = round(timing.hold_s * 1e6) // _tick_us(self.grid)
+        for old in [when for when in known if when < tick - hold_ticks]:
+            del known[old]
         return grid_region(
-            checked, self.group, self.grid, region, tick, self.timing.max_age_s, recipe, self.heights(region),
-            self.covariates,
+            checked, self.group, self.grid, region, tick, timing.max_age_s, recipe, self.heights(region),
+            self.gaps, hold_ticks, at, at(tick), self.covariates,
         )  # fmt: skip
 
     @property
@@ -101,7 +131,10 @@ class Domain:
         # A verdict looks at two rows before, each within a gap, or at all rows within the time of a flat line.
         # Sensors that may have seen the same change are asked from the tick before on, and from their row before that.
         longest = max(limit.flat_s for limit in self.limits)
-        return max(3 * self.timing.max_age_s, 2 * self.timing.max_age_s + max(longest, 2 * self.grid.tick))
+        held_s = self.timing.hold_s if "hold" in self.gaps else 0.0
+        return held_s + max(
+            3 * self.timing.max_age_s, 2 * self.timing.max_age_s + max(longest, 2 * self.grid.tick)
+        )
 
 
 class Rows(Protocol):
@@ -129,6 +162,8 @@ class OpenTick:
     digests: tuple[str, ...]
     flagged: int
     """measurements of the tick that were found bad by then"""
+    suspect: int = 0
+    """and those that were used with a larger error"""
 
 
 @dataclass(slots=True)
@@ -151,7 +186,7 @@ class State:
         """As bytes."""
         head = {
             "next": self.next_tick, "closed": self.closed, "folded": self.folded, "ticks": self.ticks,
-            "published": [(t, p.revisions, p.digests, p.flagged) for t, p in self.published.items()],
+            "published": [(t, p.revisions, p.digests, p.flagged, p.suspect) for t, p in self.published.items()],
             "dirty": self.dirty,
         }  # fmt: skip
         text = json.dumps(head, separators=(",", ":")).encode()
@@ -162,7 +197,8 @@ class State:
         """Read what `encode` wrote."""
         size = int.from_bytes(data[:4], "little")
         head = json.loads(data[4 : 4 + size])
-        published = {t: OpenTick(tuple(r), tuple(d), f) for t, r, d, f in head["published"]}
+        # States that were written before suspects were counted lack the last number.
+        published = {t: OpenTick(tuple(r), tuple(d), *rest) for t, r, d, *rest in head["published"]}
         past = Past.decode(data[4 + size :])
         return cls(
             head["next"], head["closed"], head["folded"], head["ticks"], published, head["dirty"], past
@@ -189,6 +225,8 @@ class Issue:
     """of each tile; None where it has not changed since the last issue and need not be sent"""
     flagged: int
     """measurements that turned out bad since the last issue: so many fewer are used"""
+    suspect: int = 0
+    """measurements that turned out suspect since then, and are used all the same"""
 
 
 class Book:
@@ -234,8 +272,9 @@ class Book:
         if state.next_tick > due:
             return
         checked = self._checked()
+        seen: dict[int, RegionEvidence] = {}
         for tick in range(state.next_tick, due + 1):
-            issue = self._issue(checked, tick)
+            issue = self._issue(checked, tick, seen)
             if issue is not None:
                 yield issue
         state.next_tick = due + 1
@@ -247,8 +286,9 @@ class Book:
         wanted = [*state.dirty, *range(state.next_tick, due + 1)]
         if wanted:
             checked = self._checked()
+            seen: dict[int, RegionEvidence] = {}
             for tick in wanted:
-                issue = self._issue(checked, tick)
+                issue = self._issue(checked, tick, seen)
                 if issue is not None:
                     yield issue
         state.dirty = []
@@ -259,26 +299,26 @@ class Book:
         parts = [decode(data) for t in self.state.ticks if (data := self._rows.get(t)) is not None]
         return self._domain.check(concatenate(parts).canonical(), self.state.past)
 
-    def _issue(self, checked: Checked, tick: int) -> Issue | None:
-        made = self._domain.grid_at(checked, self._region, tick)
+    def _issue(self, checked: Checked, tick: int, seen: dict[int, RegionEvidence]) -> Issue | None:
+        made = self._domain.grid_at(checked, self._region, tick, seen)
         # The first tile carries the measurements (see `tiles`), so it is issued again if these have changed.
         digests = tuple(
             tile.digest.hex() + (made.rows_digest.hex() if n == 0 else "")
             for n, tile in enumerate(made.tiles)
         )
-        flagged = int(np.count_nonzero(made.test))
+        flagged, suspect = made.flagged, made.suspect
         before = self.state.published.get(tick)
         if before is None:
             revisions: tuple[int | None, ...] = (0,) * len(digests)
-            self.state.published[tick] = OpenTick((0,) * len(digests), digests, flagged)
-            return Issue(tick, made, revisions, flagged)
+            self.state.published[tick] = OpenTick((0,) * len(digests), digests, flagged, suspect)
+            return Issue(tick, made, revisions, flagged, suspect)
         if digests == before.digests and flagged == before.flagged:
             return None
         changed = [a != b for a, b in zip(digests, before.digests, strict=True)]
         latest = tuple(r + c for r, c in zip(before.revisions, changed, strict=True))
-        self.state.published[tick] = OpenTick(latest, digests, flagged)
+        self.state.published[tick] = OpenTick(latest, digests, flagged, suspect)
         revisions = tuple(r if c else None for r, c in zip(latest, changed, strict=True))
-        return Issue(tick, made, revisions, flagged - before.flagged)
+        return Issue(tick, made, revisions, flagged - before.flagged, suspect - before.suspect)
 
     def _close(self, closed: int) -> None:
         state, domain = self.state, self._domain

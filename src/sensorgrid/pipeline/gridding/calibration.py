@@ -42,6 +42,7 @@ from sensorgrid.pipeline.gridding.kernels.transforms import (
     published,
     transformed,
     unit_at,
+    without_wall,
 )
 from sensorgrid.pipeline.gridding.neighbours import reject_outliers
 from sensorgrid.pipeline.ingest.attributes import KNOWN
@@ -109,8 +110,10 @@ class Calibration:
     """for people"""
 
 
-def prior(attribute: str) -> Parameters:
+def prior(attribute: str, transform: Transform | None = None, usual: float | None = None) -> Parameters:
     """Parameters from general knowledge; an unknown attribute is expected about 0 with a spread of 1.
+
+    `transform` goes before the one that suits the attribute; `usual` is a usual value of an unknown one.
 
     Examples
     --------
@@ -119,15 +122,20 @@ def prior(attribute: str) -> Parameters:
     """
     known = KNOWN.get(attribute)
     if known is None:
-        return Parameters(mean=0.0, spread=1.0, length=5e5, noise=0.1, drift=0.1, sill=_SHARE_OF_SPREAD)
+        raw = Parameters(mean=0.0, spread=1.0, length=5e5, noise=0.1, drift=0.1, sill=_SHARE_OF_SPREAD)
+        if transform != "log":
+            return raw
+        offset = _round_power(usual) if usual is not None and usual > 0 else 1.0
+        return expressed(raw, replace(raw, transform="log", offset=offset))
     lowest, highest = known.physical
     raw = Parameters(
         known.mean, known.spread, known.length, known.noise, known.drift,
         sill=_SHARE_OF_SPREAD * known.spread, lowest=lowest, highest=highest, family=known.family,
     )  # fmt: skip
-    if known.family == "any":
+    usually: dict[str, Transform] = {"any": "identity", "positive": "log", "bounded": "bounded"}
+    kind = transform or usually[known.family]
+    if kind == "identity":
         return raw
-    kind: Literal["log", "bounded"] = "log" if known.family == "positive" else "bounded"
     return expressed(
         raw, replace(raw, transform=kind, offset=_round_power(known.mean) if kind == "log" else 0.2)
     )
@@ -322,6 +330,8 @@ def _choose_transform(
     """The space that predicts hold-outs best, and the observations that are no faults in the kindest one."""
     values = np.concatenate([tick.values for tick in ticks])
     spaces = _spaces(values, start if wanted is None else replace(start, family=_FAMILY_OF[wanted]))
+    if start.family == "unknown":  # that it is to be a logarithm does not say that nothing is below zero
+        spaces = [without_wall(replace(space, family="unknown"), values) for space in spaces]
     spaces = [space for space in spaces if wanted in (None, space.transform)] or spaces
     kindest = spaces[-1]
     rough = _rough(_inside(ticks, kindest), kindest)

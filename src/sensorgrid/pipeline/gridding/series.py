@@ -29,9 +29,12 @@ Bools = npt.NDArray[np.bool_]
 ALWAYS = np.iinfo(np.int64).min
 NEVER = np.iinfo(np.int64).max
 
-TESTS = ("", "conflict", "flat_line", "step", "rate", "spike", "neighbour", "unpaired")
+TESTS = ("", "conflict", "flat_line", "step", "rate", "spike", "neighbour", "unpaired", "suspect")
 """names of the tests by number; 0 is none"""
-CONFLICT, FLAT, STEP, RATE, SPIKE, NEIGHBOUR, UNPAIRED = range(1, 8)
+CONFLICT, FLAT, STEP, RATE, SPIKE, NEIGHBOUR, UNPAIRED, SUSPECT = range(1, 9)
+"""all but SUSPECT are reasons not to use a measurement; that one is used, with a larger error"""
+FLAGS = (1, 3, 3, 3, 3, 3, 4, 3, 3)
+"""QARTOD's flag of each test: pass, suspect, fail"""
 
 
 _NOISES = 6.0
@@ -51,6 +54,12 @@ class Surroundings:
     coordinates: str
     """of the grid"""
     tick_s: float
+
+
+def refused(test: npt.NDArray[np.uint8]) -> Bools:
+    """Which measurements are not used, by the tests that they failed."""
+    found: Bools = (test != 0) & (test != SUSPECT)
+    return found
 
 
 @dataclass(frozen=True, slots=True)

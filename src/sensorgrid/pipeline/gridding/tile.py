@@ -4,10 +4,11 @@ A pure function of the measurements around the region, the tick and the recipe. 
 is due, the backfill for every tick of its chunk; there is no other way to a grid.
 
 Each sensor contributes its last good value, if that is not older than `max_age_s`; kernels let its error grow
-with its age. Where no sensor speaks at all, the grid is what was known beforehand, with the error of that.
+with its age. Where none is within reach, the configuration says what stands there (see `coverage`).
 Observations that their neighbours contradict are left out; suspect ones are used with a larger error.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from hashlib import blake2b
 from typing import Protocol
@@ -16,14 +17,14 @@ import numpy as np
 import numpy.typing as npt
 
 from sensorgrid.model.grid import Grid
+from sensorgrid.pipeline.gridding.coverage import Evidence, Gaps, covered
 from sensorgrid.pipeline.gridding.groups import DIRECTION, EASTWARD, NORTHWARD, SPEED, WIND, Group
-from sensorgrid.pipeline.gridding.kernels import kernel_by_name
 from sensorgrid.pipeline.gridding.kernels.interface import Floats, Observations, Parameters, metres
-from sensorgrid.pipeline.gridding.kernels.transforms import without_wall
+from sensorgrid.pipeline.gridding.kernels.transforms import shown, without_wall
 from sensorgrid.pipeline.gridding.measurements import Measurements
 from sensorgrid.pipeline.gridding.neighbours import Verdicts, judge
 from sensorgrid.pipeline.gridding.regions import points_in_metres
-from sensorgrid.pipeline.gridding.series import NEIGHBOUR, UNPAIRED, Checked, Ints
+from sensorgrid.pipeline.gridding.series import NEIGHBOUR, SUSPECT, UNPAIRED, Checked, Ints, refused
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,20 +55,31 @@ class Tile:
 
     attribute: str
     values: npt.NDArray[np.float32]
-    """row by row as in an array ``[y, x]``; never NaN"""
+    """row by row as in an array ``[y, x]``; NaN only where nothing is within reach and gaps are to be seen"""
     error: npt.NDArray[np.float32]
-    """standard error of the field, > 0: half of the interval from `lower` to `upper`"""
+    """standard error of the field, > 0: half of the interval from `lower` to `upper`; NaN as the values"""
     lower: npt.NDArray[np.float32]
     """the truth lies between `lower` and `upper` in 68 of 100 cases"""
     upper: npt.NDArray[np.float32]
     sensors: int
     """that contributed, halo included"""
     kernel: str
+    observations: npt.NDArray[np.uint8]
+    """of each point: how many are within its reach"""
+    age_s: npt.NDArray[np.float32]
+    """of each point: age of the newest observation that it rests on; NaN if there is none"""
+    noise: float = 0.0
+    """error of one observation, after the transform"""
+    transform: str = ""
+    """what values went through, for people; empty: nothing, and `lower` and `upper` say no more than the error"""
+    gaps: Gaps = "prior"
+    """what stands where nothing is within reach"""
 
     @property
     def digest(self) -> bytes:
         """Equal for equal grids: says whether a revision would change anything."""
-        return blake2b(self.values.tobytes() + self.error.tobytes(), digest_size=8).digest()
+        parts = (self.values, self.error, self.observations, self.age_s)
+        return blake2b(b"".join(part.tobytes() for part in parts), digest_size=8).digest()
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +90,17 @@ class RegionGrid:
     rows: Measurements
     """the measurements of this very tick and region"""
     test: npt.NDArray[np.uint8]
-    """for each of them the test that it failed, 0 if it was good"""
+    """for each of them the test that it failed, 0 if it was good; SUSPECT if it was used with a larger error"""
+
+    @property
+    def flagged(self) -> int:
+        """How many of them were not used."""
+        return int(np.count_nonzero(refused(self.test)))
+
+    @property
+    def suspect(self) -> int:
+        """How many of them were used with a larger error."""
+        return int(np.count_nonzero(self.test == SUSPECT))
 
     @property
     def rows_digest(self) -> bytes:
@@ -107,6 +129,15 @@ class Vectors:
         return [Observations(positions, values, age_s, known) for values in self.values]
 
 
+@dataclass(frozen=True, slots=True)
+class RegionEvidence:
+    """What is known around a region at a tick: evidence for each output, and the verdicts on all rows."""
+
+    each: tuple[Evidence, ...]
+    test: npt.NDArray[np.uint8]
+    """for each row the test that it failed, as far as that is known at the tick"""
+
+
 def grid_region(
     checked: Checked,
     group: Group,
@@ -116,11 +147,64 @@ def grid_region(
     max_age_s: float,
     recipe: Recipe,
     heights: Floats | None = None,
+    gaps: tuple[Gaps, ...] = (),
+    hold_ticks: int = 0,
+    earlier: Callable[[int], RegionEvidence] | None = None,
+    now: RegionEvidence | None = None,
     covariates: Covariates | None = None,
 ) -> RegionGrid:
-    """Grid one region at one tick from the measurements around it; `heights` are those of its points, if known."""
+    """Grid one region at one tick from the measurements around it; `heights` are those of its points, if known.
+
+    `gaps` says for each output what stands where nothing is within reach, `prior` if it is left out. To hold values,
+    `earlier` tells what was known at an earlier tick, up to `hold_ticks` before; `now` is that of this tick, if known.
+    """
+    now = now or evidence_around(checked, group, grid, tick, max_age_s, recipe, covariates)
     tick_us = round(grid.tick * 1e6)
     end_us = (tick + 1) * tick_us
+    points, tiles = points_in_metres(grid, region), []
+
+    def follows(p: Parameters) -> Floats | None:
+        """What values at the points follow: elevation, and further covariates if these parameters have any."""
+        if covariates is None or not any(p.slope_spreads):
+            return heights
+        return beside(heights, covariates.at_points(region, p.covariates))
+
+    for n, (attribute, evidence) in enumerate(zip(group.outputs, now.each, strict=True)):
+        mode = gaps[n] if gaps else "prior"
+
+        def before(back: int, n: int = n) -> Evidence:
+            assert earlier is not None
+            return earlier(tick - back).each[n]
+
+        made = covered(
+            evidence, points, follows, mode, None if earlier is None else before, hold_ticks, grid.tick
+        )
+        values, error, lower, upper = (
+            a.astype(np.float32) for a in (made.values, made.error, made.lower, made.upper)
+        )
+        tiles.append(
+            Tile(
+                attribute, values, error, lower, upper, len(evidence.observations), recipe.kernel,
+                made.coverage.observations, made.coverage.age_s, evidence.parameters.noise,
+                shown(evidence.parameters), mode,
+            )
+        )  # fmt: skip
+    rows = checked.rows
+    own = (rows.home == 1) & (rows.time_us >= end_us - tick_us) & (rows.time_us < end_us)
+    return RegionGrid(tuple(tiles), rows.take(own), now.test[own])
+
+
+def evidence_around(
+    checked: Checked,
+    group: Group,
+    grid: Grid,
+    tick: int,
+    max_age_s: float,
+    recipe: Recipe,
+    covariates: Covariates | None = None,
+) -> RegionEvidence:
+    """The observations that a tick is gridded from, and the verdicts of series and neighbours."""
+    end_us = (tick + 1) * round(grid.tick * 1e6)
     rows, test = checked.rows, np.where(checked.bad_at(end_us), checked.test, 0).astype(np.uint8)
     usable = (test == 0) & (rows.time_us < end_us) & (rows.time_us >= end_us - round(max_age_s * 1e6))
     usable &= np.isfinite(rows.value)
@@ -140,22 +224,12 @@ def grid_region(
         verdicts = Verdicts(bad, (verdicts.suspect | one.suspect) & ~bad)
     for part in found.rows:
         test[part[verdicts.bad & (part >= 0)]] = NEIGHBOUR
-    kernel, points = kernel_by_name(recipe.kernel), points_in_metres(grid, region)
-    tiles = []
-    for attribute, observations, parameters in zip(group.outputs, every, every_parameters, strict=True):
-        good = verdicts.used(observations)
-        if covariates is None or not any(parameters.slope_spreads):
-            followed = heights
-        else:
-            more = covariates.at_points(region, parameters.covariates)
-            followed = beside(heights, more)
-        field = kernel(good, points, parameters, followed)
-        values, error, lower, upper = (
-            a.astype(np.float32) for a in (field.values, field.error, field.lower, field.upper)
-        )
-        tiles.append(Tile(attribute, values, error, lower, upper, len(good), recipe.kernel))
-    own = (rows.home == 1) & (rows.time_us >= end_us - tick_us) & (rows.time_us < end_us)
-    return RegionGrid(tuple(tiles), rows.take(own), test[own])
+        test[part[verdicts.suspect & (part >= 0)]] = SUSPECT
+    each = tuple(
+        Evidence(verdicts.used(observations), parameters, recipe.kernel)
+        for observations, parameters in zip(every, every_parameters, strict=True)
+    )
+    return RegionEvidence(each, test)
 
 
 def _with_covariates(one: Observations, p: Parameters, covariates: Covariates | None) -> Observations:

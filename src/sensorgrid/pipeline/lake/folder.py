@@ -44,6 +44,8 @@ FORMAT = 1
 STREAM = "stream"
 """files whose writer begins like this belong to batches that may be tried again"""
 _MARK = ".parquet"
+_ALIKE = ["region", "kernel", "gaps", "transform", "number_of_observations.list.element"]
+"""columns of tiles whose values are few"""
 Floats = npt.NDArray[np.float32]
 
 
@@ -161,7 +163,7 @@ class Lake(Folder):
                 out,
                 compression="zstd",
                 compression_level=1,
-                use_dictionary=["region", "kernel"] if "region" in table.column_names else True,
+                use_dictionary=_ALIKE if "region" in table.column_names else True,
             )
         files.move(fresh, self.path(folder, name))
 
@@ -237,9 +239,9 @@ class Lake(Folder):
 
     def grids_of(
         self, identities: Sequence[Identity], grid: Grid, writer: str, batch: int
-    ) -> dict[Identity, tuple[Floats, Floats]]:
-        """Values and errors of single tiles, which `writer` wrote in `batch`, or which were joined since."""
-        found: dict[Identity, tuple[Floats, Floats]] = {}
+    ) -> dict[Identity, tuple[Floats, Floats, float | None]]:
+        """Values, errors and silence of single tiles, which `writer` wrote in `batch`, or which were joined since."""
+        found: dict[Identity, tuple[Floats, Floats, float | None]] = {}
         folders: dict[str, set[Identity]] = {}
         for identity in identities:
             day = grid.time_of(identity.tick).date()
@@ -262,20 +264,25 @@ class Lake(Folder):
         )
         return [Identity(*row.values()) for row in table.to_pylist()]
 
-    def _grids_in(self, paths: list[str], wanted: set[Identity]) -> dict[Identity, tuple[Floats, Floats]]:
+    def _grids_in(
+        self, paths: list[str], wanted: set[Identity]
+    ) -> dict[Identity, tuple[Floats, Floats, float | None]]:
         if not paths:
             return {}
         (attribute,) = {identity.attribute for identity in wanted}
         condition = pc.field("tick").isin([i.tick for i in wanted])
         condition &= pc.field("region").isin([i.region for i in wanted])
-        table = ds.dataset(paths, filesystem=self._fs()[0], format="parquet").to_table(
-            filter=condition, columns=["tick", "region", "revision", "values", "error"]
+        schema = pa.schema([column for column in _empty("tiles") if column[0] not in ("attribute", "day")])
+        table = ds.dataset(paths, filesystem=self._fs()[0], format="parquet", schema=schema).to_table(
+            filter=condition,
+            columns=["tick", "region", "revision", "values", "error", "observed_points", "newest_age"],
         )
         found = {}
-        for tick, region, revision, values, error in zip(*table.columns, strict=True):
+        for tick, region, revision, values, error, observed, newest in zip(*table.columns, strict=True):
             identity = Identity(attribute, tick.as_py(), region.as_py(), revision.as_py())
             if identity in wanted:
-                found[identity] = (values.values.to_numpy(), error.values.to_numpy())
+                silent_s = silence(observed.as_py(), newest.as_py())
+                found[identity] = (values.values.to_numpy(), error.values.to_numpy(), silent_s)
         return found
 
     def streamed(self) -> bool:
@@ -297,13 +304,33 @@ class Lake(Folder):
         ticks: list[int] = self.tiles(columns=["tick"])["tick"].to_pylist()
         return max(self.totals().newest, max(ticks, default=_NO_TICK))
 
+    def unobserved_ticks(self, first: int, last: int) -> dict[str, tuple[int, int]]:
+        """For each attribute, of the ticks in [first, last]: how many rest on not a single observation, and how many
+        there are. Grids of earlier releases do not say, and do not count."""
+        table = self.tiles(ticks=(first, last), columns=["attribute", "tick", "observed_points"])
+        table = table.filter(pc.is_valid(table["observed_points"]))
+        each = table.group_by(["attribute", "tick"]).aggregate([("observed_points", "max")])
+        found: dict[str, tuple[int, int]] = {}
+        for name in sorted(set(each["attribute"].to_pylist())):
+            mine = each.filter(pc.equal(each["attribute"], name))["observed_points_max"]
+            found[name] = (pc.sum(pc.equal(mine, 0)).as_py(), len(mine))
+        return found
+
     def letters(self) -> pa.Table:
         """Everything that was refused or could not be read, with the reason."""
         return self._dataset("letters").to_table()
 
     def sensors(self) -> pa.Table:
-        """Names and positions of the sensors that have spoken."""
-        return self._dataset("sensors").to_table()
+        """Names and positions of the sensors that have spoken, one row for each and each group of attributes.
+
+        A sensor whose elevation became known later has two rows in the files.
+        """
+        table = self._dataset("sensors").to_table()
+        names = table.column_names
+        rest = [name for name in names if name not in ("number", "group")]
+        once = table.group_by(["number", "group"], use_threads=False).aggregate([(n, "first") for n in rest])
+        renamed = {f"{name}_first": name for name in rest}
+        return once.rename_columns([renamed.get(n, n) for n in once.column_names]).select(names)
 
     def _dataset(self, kind: str) -> ds.Dataset:
         paths = sorted(self._files(kind))
@@ -317,9 +344,9 @@ class Lake(Folder):
             pa.schema([("attribute", pa.string()), ("day", pa.date32())][0 if kind == "tiles" else 1 :]),
             flavor="hive",
         )
-        # Files that were written before a column was added lack it; tiles have kept theirs.
+        # Files that were written before a column was added lack it.
         day = [("day", pa.date32())] if kind == "letters" else []
-        schema = None if kind == "tiles" else pa.schema([*_empty(kind), *day])
+        schema = pa.schema([*_empty(kind), *day])
         return ds.dataset(
             paths, filesystem=files, format="parquet", partitioning=partitioning if kind != "sensors" else None,
             partition_base_dir=self.path(kind), schema=schema,
@@ -459,6 +486,13 @@ class Lake(Folder):
     def _files(self, *kinds: str, ending: str = "") -> list[str]:
         paths = (info.path for info in self._all(*kinds))
         return [p for p in paths if not PurePosixPath(p).name.startswith(".") and p.endswith(ending)]
+
+
+def silence(observed: int | None, newest_s: float | None) -> float | None:
+    """What two columns of a tile say about it; see `tiles.Basis.silent_s`."""
+    if observed is None or observed > 0:
+        return None
+    return float("inf") if newest_s is None else newest_s
 
 
 _NO_TICK = -(1 << 62)

@@ -38,8 +38,12 @@ class Ledger:
     dead_letter: int = 0
     moved: int = 0
     """measurements of earlier batches, or this one, that turned out bad: contained in used and flagged"""
+    suspect: int = 0
+    """measurements that their neighbours doubt: contained in used, with a larger error"""
     blocks: int = 0
     """grids of one attribute, region and tick that were published"""
+    unobserved: int = 0
+    """of these, without an observation within reach of any point"""
     acknowledged: int = 0
     """of these, by their gateway, at once"""
     refused: int = 0
@@ -89,5 +93,5 @@ class Ledger:
 
 
 _COUNTS = (
-    "raw", *ENDS, "moved", "blocks", "acknowledged", "refused", "handed",
+    "raw", *ENDS, "moved", "suspect", "blocks", "unobserved", "acknowledged", "refused", "handed",
 )  # fmt: skip

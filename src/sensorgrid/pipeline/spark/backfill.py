@@ -10,7 +10,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from math import ceil
 
-import numpy as np
 import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
@@ -20,6 +19,7 @@ from sensorgrid.pipeline.gridding.groups import groups_of
 from sensorgrid.pipeline.gridding.measurements import Measurements, decode, deduplicate
 from sensorgrid.pipeline.gridding.regions import Regions
 from sensorgrid.pipeline.gridding.series import Past
+from sensorgrid.pipeline.gridding.tile import RegionEvidence
 from sensorgrid.pipeline.lake.ledger import Ledger
 from sensorgrid.pipeline.plan import Plan
 from sensorgrid.pipeline.spark.packing import ASIDE, CLOCK, LEDGER, ROWS, Chunks
@@ -111,10 +111,10 @@ def grid_chunk(
     checked = domain.check(rows, Past.nothing())
     first = max(span.first, chunk * chunks.ticks)
     last = min(span.last, (chunk + 1) * chunks.ticks - 1)
+    seen: dict[int, RegionEvidence] = {}
     for tick in range(first, last + 1):
-        made = domain.grid_at(checked, region, tick)
-        flagged = int(np.count_nonzero(made.test))
-        issue = Issue(tick, made, (0,) * len(made.tiles), flagged)
+        made = domain.grid_at(checked, region, tick, seen)
+        issue = Issue(tick, made, (0,) * len(made.tiles), made.flagged, made.suspect)
         for payload in outputs_of(issue, domain.group, regions, region, ledger):
             yield BLOCK, payload
     yield LEDGER, json.dumps(ledger.to_dict()).encode()

@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 
 from sensorgrid.model.grid import Grid
 from sensorgrid.pipeline.gridding.groups import groups_of
-from sensorgrid.pipeline.gridding.measurements import Measurements, sensor_number
+from sensorgrid.pipeline.gridding.measurements import Measurements, sensor_number, split_by
 from sensorgrid.pipeline.gridding.regions import Regions, halos_of
 from sensorgrid.pipeline.gridding.series import Ints
 from sensorgrid.pipeline.ingest.reasons import explained
@@ -140,6 +140,15 @@ def _spread(
                 yield key, part, _label(len(regions), 0, 1)
             else:
                 yield from _by_chunk(key, part, tick[at], chunks, plan.grid, len(regions))
+
+
+def by_region(rows: Measurements, group: Ints, plan: Plan) -> Iterator[tuple[str, int, Measurements]]:
+    """Rows for each group and region that wants them, halos included; `group` counts those of the grid."""
+    names = [its.name for its in groups_of(plan.grid.attributes)]
+    for keys, part, label in _spread(rows, group, plan, None):
+        for key, mine in split_by(keys, part):
+            number, region, _ = label(key)
+            yield names[number], region, mine
 
 
 _Label = Callable[[int], tuple[int, int, int]]

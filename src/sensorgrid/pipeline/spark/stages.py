@@ -5,13 +5,14 @@ grows and changes, is read from the lake when a task begins.
 """
 
 import json
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from itertools import pairwise
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark import TaskContext
@@ -22,11 +23,12 @@ from sensorgrid.model.grid import Grid
 from sensorgrid.pipeline.delivery.publish import Delivery, Sink
 from sensorgrid.pipeline.delivery.waiting import WaitingFolder
 from sensorgrid.pipeline.gridding.book import Domain, Issue, Timing
+from sensorgrid.pipeline.gridding.coverage import Gaps
 from sensorgrid.pipeline.gridding.groups import Group, group_named
 from sensorgrid.pipeline.gridding.kernels.interface import Floats
 from sensorgrid.pipeline.gridding.measurements import Measurements
 from sensorgrid.pipeline.gridding.regions import Regions
-from sensorgrid.pipeline.gridding.series import TESTS, SeriesLimits
+from sensorgrid.pipeline.gridding.series import SUSPECT, TESTS, SeriesLimits
 from sensorgrid.pipeline.lake.folder import Lake, LakeError
 from sensorgrid.pipeline.lake.ledger import Ledger
 from sensorgrid.pipeline.lake.tiles import Block, Identity, blocks_of, table_of
@@ -74,6 +76,8 @@ class Job:
     """whether the lake has heights of the ground, and grids follow them"""
     covariates: bool = False
     """whether it has further covariates"""
+    gaps: Mapping[str, Gaps] = field(default_factory=dict)
+    """by attribute: what stands where nothing is within reach; `prior` where it is not named"""
 
     def plan(self) -> Plan:
         """The lake's plan as it is now."""
@@ -87,7 +91,9 @@ class Job:
         found = group_named(group)
         limits = tuple(self.limits[name] for name in found.inputs)
         covariates = covariates_of(self.lake.root, self.grid) if self.covariates else None
-        return Domain(self.grid, found, self.timing, limits, plan, plan.start_tick, self.heights, covariates)
+        gaps = tuple(self.gaps.get(name, "prior") for name in found.outputs)
+        start = plan.start_tick
+        return Domain(self.grid, found, self.timing, limits, plan, start, self.heights, covariates, gaps)
 
     def heights(self, region: int) -> Floats | None:
         """Of the points of a region, if grids follow the ground."""
@@ -122,6 +128,8 @@ _LETTER_ONLY = {"unit", "source", "raw", "reason", "test"}
 def outputs_of(issue: Issue, group: Group, regions: Regions, region: int, ledger: Ledger) -> Iterator[bytes]:
     """The blocks of an issue, ready to travel; what turned out bad moves in the ledger."""
     tests = np.bincount(issue.grid.test, minlength=len(TESTS))
+    tests[SUSPECT] = 0  # they are used
+    ledger.suspect += issue.suspect
     if issue.flagged:
         ledger.move(_tests(tests, issue.flagged), issue.flagged)
     for block in blocks_of(issue, group, regions, region):
@@ -221,6 +229,7 @@ def write_task(
             # What this very task has given back is behind as well: nothing later may pass it.
             delivery.add(job.sink.publish(fresh, job.behind | {i.region for i in delivery.waiting}))
             ledger.blocks += len(fresh)
+            ledger.unobserved += sum(block.silent_s is not None for block in fresh)
             ledger.newest = max(ledger.newest, *(b.identity.tick for b in fresh))
             part += 1
         blocks.clear()
@@ -287,11 +296,16 @@ def unknown_blocks(blocks: list[Block], job: Job) -> tuple[list[Block], list[Blo
             at = place.get((block.identity.tick, block.identity.region))
             if at is None:
                 found.append(block)
-            elif not (np.array_equal(values[at], block.values) and np.array_equal(error[at], block.error)):
+            elif not (_same(values[at], block.values) and _same(error[at], block.error)):
                 found.append(replace(block, identity=block.identity._replace(revision=revisions[at] + 1)))
             else:
                 known_already.append(replace(block, identity=block.identity._replace(revision=revisions[at])))
     return found, known_already
+
+
+def _same(a: npt.NDArray[np.float32], b: npt.NDArray[np.float32]) -> bool:
+    """Whether two grids are equal, gaps included."""
+    return bool(np.array_equal(a, b, equal_nan=True))
 
 
 def _rows_of(lists: pa.ChunkedArray) -> list[np.ndarray[Any, np.dtype[np.float32]]]:
@@ -330,15 +344,22 @@ def unacknowledged(found: list[tuple[str, bytes]]) -> list[Identity]:
     return [Identity(*i) for kind, payload in found if kind == WAITING for i in json.loads(payload)]
 
 
-def unheard(sensors: pa.Table, known: set[tuple[int, str]]) -> pa.Table:
-    """Sensors that have not spoken before; they are known from now on."""
-    keys = list(zip(sensors["number"].to_pylist(), sensors["group"].to_pylist(), strict=True))
-    fresh = sensors.filter(pa.array([key not in known for key in keys], pa.bool_()))
-    known.update(keys)
-    return fresh
+Heard = dict[tuple[int, str], bool]
+"""who has spoken of what, and whether the elevation is known"""
 
 
-def known_sensors(lake: Lake) -> set[tuple[int, str]]:
+def unheard(sensors: pa.Table, known: Heard) -> pa.Table:
+    """Sensors that have not spoken before, or whose elevation was not known; they are known from now on."""
+    columns = (sensors[name].to_pylist() for name in ("number", "group", "elevation"))
+    rows = [((number, group), height is not None) for number, group, height in zip(*columns, strict=True)]
+    fresh = [key not in known or (placed and not known[key]) for key, placed in rows]
+    for key, placed in rows:
+        known[key] = placed or known.get(key, False)
+    return sensors.filter(pa.array(fresh, pa.bool_()))
+
+
+def known_sensors(lake: Lake) -> Heard:
     """Who has spoken of what."""
     table = lake.sensors()
-    return set(zip(table["number"].to_pylist(), table["group"].to_pylist(), strict=True))
+    columns = (table[name].to_pylist() for name in ("number", "group", "elevation"))
+    return {(number, group): height is not None for number, group, height in zip(*columns, strict=True)}

@@ -25,9 +25,11 @@ from sensorgrid.pipeline.gridding.regions import Regions
 from sensorgrid.pipeline.lake.ledger import Ledger
 from sensorgrid.pipeline.sources import clock
 from sensorgrid.pipeline.spark.packing import ASIDE, CLOCK, FRESH, LEDGER, LETTERS, ROWS
+from sensorgrid.pipeline.spark.remembering import remembered
 from sensorgrid.pipeline.spark.stages import (
     BLOCK,
     OUT_DDL,
+    Heard,
     Job,
     known_sensors,
     late_letters,
@@ -126,6 +128,11 @@ class GridProcessor(StatefulProcessor):
         known = self._state.get()
         domain = self._job.domain(group, self._plan)
         book = Book(domain, region, _Rows(self._rows), State.decode(known[0]) if known else None)
+        if known is None and "hold" in domain.gaps:
+            first = domain.start_tick - domain.timing.reach(domain.grid)
+            before = remembered(self._job.lake, self._plan, first).get((group, region))
+            if before is not None:
+                book.receive([before])
         ledger = Ledger()
         if parts:
             received = book.receive(parts)
@@ -164,7 +171,7 @@ class BatchWriter:
 
     def __init__(self, job: Job) -> None:
         self._job = job
-        self._known: set[tuple[int, str]] | None = None
+        self._known: Heard | None = None
 
     def __call__(self, outputs: DataFrame, batch: int) -> None:
         """Write blocks and letters in parallel, then the sensors and the ledger."""

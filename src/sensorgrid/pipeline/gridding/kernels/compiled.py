@@ -200,3 +200,33 @@ def _alike(distance: float, length: float, matern: float) -> float:
         scaled = distance * (1.7320508075688772 / length)
         return float(np.exp(-scaled) * (1.0 + scaled))
     return float(np.exp(-distance / length))
+
+
+@jit
+def cover(
+    positions: Floats,
+    age_s: Floats,
+    index: Indices,
+    points: Floats,
+    reach: float,
+    within: npt.NDArray[np.uint8],
+    newest_s: npt.NDArray[np.float32],
+) -> None:
+    """Fill `within` and `newest_s` (both (m,)): of each point's neighbours, how many are within reach, and the age
+    of the newest of them; NaN where there is none."""
+    count, dimensions, far = index.shape[1], positions.shape[1], reach * reach
+    for m in range(len(points)):
+        found, newest = 0, np.inf
+        for a in range(count):
+            i = index[m, a]
+            if i < 0:
+                continue
+            square = 0.0
+            for axis in range(dimensions):
+                step = positions[i, axis] - points[m, axis]
+                square += step * step
+            if square <= far:
+                found += 1
+                newest = min(newest, age_s[i])
+        within[m] = found
+        newest_s[m] = newest if found else np.nan

@@ -109,6 +109,24 @@ def unit_at(value: float, p: Parameters) -> float:
     return float(np.exp(log_slope(np.array([value]), p))[0])
 
 
+def shown(p: Parameters) -> str:
+    """The transform, for people; empty if there is none.
+
+    Examples
+    --------
+    >>> shown(Parameters(0, 1, 1, 1, 0, transform="log", offset=3.0))
+    'log(value + 3)'
+    """
+    if p.transform == "log":
+        return (
+            f"log(value + {p.offset:.3g})" if not p.lowest else f"log(value - {p.lowest:g} + {p.offset:.3g})"
+        )
+    if p.transform == "bounded":
+        low, high, edge = _walls(p)
+        return f"log((value - {low - edge:.3g}) / ({high + edge:.3g} - value))"
+    return ""
+
+
 def _field(values: Floats, mu: Floats, error: Floats, reading: Floats, p: Parameters) -> Field:
     # The mean of a skewed estimate can lie beyond the interval around its middle; an interval holds its value.
     lower, upper = np.minimum(backward(mu - error, p), values), np.maximum(backward(mu + error, p), values)

@@ -1,0 +1,164 @@
+"""The lake as labelled arrays: what was published, with everything that is known about it.
+
+Streams carry values and errors, and say which blocks rest on no observation. The lake has more of every point: the
+ends of an interval that is lopsided, how many observations are within reach, and how old the newest of them is.
+Nothing but Parquet and `plan.json` is read, so this needs neither brokers nor the pipeline.
+"""
+
+import json
+from collections.abc import Iterable
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import xarray as xr
+
+from sensorgrid.client.errors import ExportError
+from sensorgrid.client.fields import axes, describe, variable_name
+from sensorgrid.model.grid import Grid
+from sensorgrid.model.names import ERROR, long_name
+
+_POINTS = ("values", "error", "lower", "upper", "number_of_observations", "age")
+_SAID = {"gaps": "gaps", "noise": "observation_noise", "transform": "observation_noise_after"}
+"""columns that say something of all points, and the attributes that they become"""
+_BOUND = "end of the interval that holds the truth in 68 of 100 cases"
+
+
+def read_lake(
+    lake: str | Path,
+    attributes: str | Iterable[str] | None = None,
+    start: datetime | None = None,
+    until: datetime | None = None,
+) -> xr.Dataset:
+    """Grids of a lake, the newest revision of each, as one data set along time.
+
+    Beside an attribute stand, as CF's ancillary variables: its standard error, the lower and upper end of its interval,
+    the number of observations within reach of each point, and the age of the newest of them.
+
+    Parameters
+    ----------
+    lake
+        The folder.
+    attributes
+        One or several; all that the lake has, if left out.
+    start, until
+        The first moment, and the one after the last; all ticks, if left out.
+    """
+    grid, tables = grid_of(lake), {}
+    for name in [attributes] if isinstance(attributes, str) else list(attributes or grid.attributes):
+        tables[name] = _table(Path(lake), grid, name, start, until)
+    ticks = sorted({tick for table in tables.values() for tick in table["tick"].to_pylist()})
+    if not ticks:
+        raise ExportError(f"lake {lake}: found no tick from {start} until {until}, expected one")
+    return _dataset(grid, ticks, tables)
+
+
+def _table(root: Path, grid: Grid, name: str, start: datetime | None, until: datetime | None) -> Any:
+    """Rows of an attribute by tick, region and revision."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+    import pyarrow.dataset as ds
+
+    paths = sorted(root.glob(f"tiles/attribute={name}/day=*/[!.]*.parquet"))
+    if name not in grid.attributes or not paths:
+        raise ExportError(f"lake {root}: found no grid of {name!r}, expected one")
+    whole, number = pa.int32(), pa.list_(pa.float32())
+    schema = pa.schema(
+        [
+            ("tick", pa.int64()), ("region", pa.string()), ("revision", whole), ("x0", whole), ("y0", whole),
+            ("width", whole), ("height", whole), *((column, number) for column in _POINTS[:4]),
+            ("number_of_observations", pa.list_(pa.uint8())), ("age", number), ("gaps", pa.string()),
+            ("noise", pa.float32()), ("transform", pa.string()),
+        ]
+    )  # fmt: skip
+    condition = pc.scalar(True)
+    if start is not None:
+        condition &= pc.field("tick") >= grid.tick_from(start)
+    if until is not None:
+        condition &= pc.field("tick") < grid.tick_from(until)
+    # Files of earlier releases lack some columns, which are null then.
+    table = ds.dataset([str(path) for path in paths], schema=schema).to_table(filter=condition)
+    return table.sort_by([(column, "ascending") for column in ("tick", "region", "revision")])
+
+
+def grid_of(lake: str | Path) -> Grid:
+    """The grid of a lake."""
+    path = Path(lake) / "plan.json"
+    try:
+        found: dict[str, Any] = json.loads(path.read_text())["grid"]
+    except (OSError, ValueError, KeyError):
+        raise ExportError(f"lake {lake}: found no plan.json, expected a lake") from None
+    plain: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in found.items()}
+    return Grid(**plain)
+
+
+def _dataset(grid: Grid, ticks: list[int], tables: dict[str, Any]) -> xr.Dataset:
+    dims, attrs = axes(grid)
+    dx, dy = grid.spacing
+    times = np.array([grid.time_of(tick).replace(tzinfo=None) for tick in ticks], "datetime64[ns]")
+    coords: dict[str, Any] = {
+        "time": ("time", times, {"standard_name": "time", "long_name": "time", "axis": "T"}),
+        dims[0]: (dims[0], grid.extent[1] + (np.arange(grid.shape[1]) + 0.5) * dy, attrs[0]),
+        dims[1]: (dims[1], grid.extent[0] + (np.arange(grid.shape[0]) + 0.5) * dx, attrs[1]),
+        "tick": ("time", np.array(ticks, np.int64), {"long_name": "number of the tick"}),
+    }
+    variables: dict[str, Any] = {}
+    for name, table in tables.items():
+        variables |= _variables(grid, ticks, name, table, ("time", *dims))
+    return xr.Dataset(variables, coords=coords, attrs={"Conventions": "CF-1.11"})
+
+
+def _variables(
+    grid: Grid, ticks: list[int], name: str, table: Any, dims: tuple[str, str, str]
+) -> dict[str, Any]:
+    """An attribute and all that stands beside it."""
+    arrays = _arrays(grid, ticks, table)
+    variable, own = variable_name(name), describe(name)
+    unit = {"units": own["units"]} if "units" in own else {}
+    counts = {"standard_name": f"{own['standard_name']} number_of_observations"} if unit else {}
+    beside: dict[str, tuple[str, dict[str, Any]]] = {
+        variable_name(name + ERROR): ("error", describe(name + ERROR)),
+        f"{variable}_lower_bound": ("lower", _words("lower bound", name, _BOUND) | unit),
+        f"{variable}_upper_bound": ("upper", _words("upper bound", name, _BOUND) | unit),
+        f"{variable}_number_of_observations": (
+            "number_of_observations",
+            _words("number of observations", name, "within reach of the point; -1: nobody says it")
+            | {"units": "1"} | counts,
+        ),
+        f"{variable}_age": (
+            "age", _words("age of the newest observation", name, "that the value rests on") | {"units": "s"}
+        ),
+    }  # fmt: skip
+    attrs = own | {"ancillary_variables": " ".join(beside)}
+    for column, attribute in _SAID.items():
+        said = [v for v in table[column].to_pylist() if v]
+        if said:
+            attrs[attribute] = said[-1]
+    seen = arrays["number_of_observations"]
+    attrs["ticks_without_observations"] = int((seen == 0).all(axis=(1, 2)).sum())
+    return {variable: (dims, arrays["values"], attrs)} | {
+        key: (dims, arrays[column], words) for key, (column, words) in beside.items()
+    }
+
+
+def _arrays(grid: Grid, ticks: list[int], table: Any) -> dict[str, Any]:
+    """Columns of points as [time, row, column]."""
+    shape, place = (len(ticks), grid.shape[1], grid.shape[0]), {tick: n for n, tick in enumerate(ticks)}
+    arrays: dict[str, Any] = {column: np.full(shape, np.nan, np.float32) for column in _POINTS}
+    arrays["number_of_observations"] = np.full(shape, -1, np.int16)
+    corners = zip(*(table[c].to_pylist() for c in ("tick", "x0", "y0", "width", "height")), strict=True)
+    for at, (tick, x, y, width, height) in enumerate(corners):  # revisions rise: the last one stays
+        where = np.s_[place[tick], y : y + height, x : x + width]
+        for column in _POINTS:
+            cell = table[column][at]
+            if cell.is_valid:
+                arrays[column][where] = cell.values.to_numpy(zero_copy_only=False).reshape(height, width)
+            elif column in ("lower", "upper"):
+                half = arrays["error"][where] * (-1 if column == "lower" else 1)
+                arrays[column][where] = arrays["values"][where] + half
+    return arrays
+
+
+def _words(what: str, name: str, comment: str) -> dict[str, Any]:
+    return {"long_name": f"{what} of {long_name(name)}", "comment": comment}
