@@ -112,10 +112,11 @@ def _table(found: list[Any]) -> Table:
     table = Table(
         caption="streams: own, taken from and given to other brokers; bytes of values since each broker started",
         box=SIMPLE_HEAD,
-        padding=(0, 1),
+        padding=(0, 0),
+        collapse_padding=True,
     )
     for name in (
-        "broker",
+        "id",
         "up",
         "roster",
         "clients",

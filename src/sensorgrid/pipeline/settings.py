@@ -84,7 +84,7 @@ class GriddingSettings(Strict):
     elevation: str | None = None
     """a file of heights of the ground (NetCDF, Zarr, GeoTIFF), for values that follow the elevation of sensors"""
     covariates: dict[str, str] = Field(default_factory=dict)
-    """files of what else values may follow, by name, such as ``coast = "distance.nc"``; also for sensors"""
+    """files of what else values may follow, by a name of your own, such as distance to the coast; also for sensors"""
     gaps: Literal["prior", "nan", "hold"] = "prior"
     """what stands where no observation is within reach: what is known beforehand, nothing, or the last grid that had
     one, with a growing error"""
