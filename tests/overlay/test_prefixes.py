@@ -144,6 +144,23 @@ def test_one_that_wants_no_regions_finds_everybody_and_is_nobodys_link() -> None
     assert links.next_hop(PeerId(0), PeerId(50)) is None
 
 
+@given(spread(), st.randoms(use_true_random=False))
+@settings(deadline=None)
+def test_around_links_that_are_down_a_word_still_arrives(places: dict[PeerId, int], rng: Random) -> None:
+    """As long as the two beside each broker are there."""
+    links = PrefixLinks(places, DIGITS)
+    order = sorted(places, key=lambda broker: places[broker])
+    for me in order[:10]:
+        to, at, hops = rng.choice(order), me, 0
+        while at != to:
+            beside = links.of(at)[: 2 * BESIDE]
+            up = {*beside, *(link for link in links.of(at) if rng.random() < 0.3)}
+            hop = links.next_hop(at, to, up)
+            assert hop in up
+            at, hops = hop, hops + 1
+            assert hops <= len(places)
+
+
 def test_an_odd_number_of_digits_leaves_half_a_digit_at_the_end() -> None:
     places = {PeerId(n): n for n in range(8)}
     links = PrefixLinks(places, 3)

@@ -17,7 +17,7 @@ paper, which links a broker to one broker per pattern and says nothing of how ma
 """
 
 from bisect import bisect_left
-from collections.abc import Iterator, Mapping
+from collections.abc import Container, Iterator, Mapping
 
 from sensorgrid.model.ids import PeerId
 from sensorgrid.overlay.roster import Roster
@@ -76,13 +76,23 @@ class PrefixLinks:
             self._links[broker] = found
         return found
 
-    def next_hop(self, me: PeerId, to: PeerId) -> PeerId | None:
-        """Where a broker sends a word for another one; None if that is itself, or not on the line."""
+    def next_hop(self, me: PeerId, to: PeerId, up: Container[PeerId] | None = None) -> PeerId | None:
+        """Where a broker sends a word for another one; None if that is itself, or not on the line.
+
+        Given links that are `up`, it takes one of these, if any leads on.
+        """
         if me == to or to not in self._at:
             return None
         target = self._place[to]
+
+        def far(broker: PeerId) -> tuple[int, int]:
+            return _far(self._place[broker], target)
+
         links = self.of(me)
-        return to if to in links else min(links, key=lambda link: _far(self._place[link], target))
+        if up is not None:
+            on = [link for link in links if link in up and (me not in self._at or far(link) < far(me))]
+            links = tuple(on) or links
+        return min(links, key=far)
 
     def way(self, me: PeerId, to: PeerId) -> list[PeerId]:
         """All hops of a word."""
