@@ -29,8 +29,10 @@ Row = dict[str, Any]
 
 HEADERS_BYTES = 46
 """of a small message on its way: WebSocket frame with its mask, TCP, IP"""
-START_S, REST_S, AGAIN_S = 12.0, 20.0, 30.0
-"""until connections are open; how long a network at rest is watched; and after all brokers started again"""
+START_S, REST_S = 8.0, 10.0
+"""until connections are open; how long a network at rest is watched"""
+BACK_S, AGAIN_S = 4.0, 20.0
+"""within which all brokers are back that stopped at once; how long they are watched then"""
 QUESTIONS = 100
 """lookups of clients in a network at rest"""
 TICK_S = 2.0
@@ -61,7 +63,7 @@ def rest(case: "MembershipCase") -> Row:
     version = _version(world)
     for peer in list(checkers.brokers_of(world)):
         world.crash(peer)
-        world.after(world.rng.uniform(0.0, 2.0), partial(_again, world, peer))
+        world.after(world.rng.uniform(0.0, BACK_S), partial(_again, world, peer))
     world.run(world.now + AGAIN_S)
     return {"rest_bytes_per_s": resting, "restart_versions": _version(world) - version, **asked}
 
@@ -83,10 +85,10 @@ def _ask_around(world: World, grid: Grid, settings: Settings, case: "MembershipC
             grid.attributes[0],
             bbox=(west + box.x[0] * dx, south + box.y[0] * dy, west + box.x[1] * dx, south + box.y[1] * dy),
         )
-        due = world.now + 0.1 * number
-        world.after(0.1 * number, partial(world.submit, client, QueryId(1), ask))
+        due = world.now + 0.05 * number
+        world.after(0.05 * number, partial(world.submit, client, QueryId(1), ask))
         posed[client] = due
-    world.run(world.now + 0.1 * QUESTIONS + 5.0)
+    world.run(world.now + 0.05 * QUESTIONS + 3.0)
     waits = [
         world.admitted[c, QueryId(1)] - due for c, due in posed.items() if (c, QueryId(1)) in world.admitted
     ]
@@ -96,7 +98,7 @@ def _ask_around(world: World, grid: Grid, settings: Settings, case: "MembershipC
             opened[peer] = opened.get(peer, 0) + 1
     for client in posed:
         world.cancel(client, QueryId(1))
-    world.run(world.now + 5.0)
+    world.run(world.now + 1.0)
     world.on_send = None
     return {
         "hops_mean": finds[0] / QUESTIONS,

@@ -18,6 +18,7 @@ paper, which links a broker to one broker per pattern and says nothing of how ma
 
 from bisect import bisect_left
 from collections.abc import Container, Iterator, Mapping
+from functools import lru_cache
 
 from sensorgrid.model.ids import PeerId
 from sensorgrid.overlay.roster import Roster
@@ -61,7 +62,7 @@ class PrefixLinks:
     def of_roster(cls, roster: Roster) -> "PrefixLinks":
         """Of its members; those who want no regions are not on the line, if anybody else is."""
         members = [m for m in roster.members if not m.relay] or list(roster.members)
-        return cls({member.id: member.place for member in members}, roster.terms.depth)
+        return _known(tuple((member.id, member.place) for member in members), roster.terms.depth)
 
     def of(self, broker: PeerId) -> tuple[PeerId, ...]:
         """The links of a broker; one that is not on the line has two into it that only itself counts."""
@@ -171,6 +172,12 @@ class PrefixLinks:
         if index == span[1] or place - line[index - 1] <= line[index] - place:
             return index - 1
         return index
+
+
+@lru_cache(maxsize=4)
+def _known(places: tuple[tuple[PeerId, int], ...], digits: int) -> PrefixLinks:
+    """Worked out once where many brokers of a process hold the same roster, and where only regions change."""
+    return PrefixLinks(dict(places), digits)
 
 
 def _far(place: int, target: int) -> tuple[int, int]:
