@@ -338,6 +338,9 @@ def membership_command(
         bool, typer.Option("--quick", help="Networks of 8 and 50 brokers, and a few minutes of streams.")
     ] = False,
     seeds: Annotated[str, typer.Option(metavar="A[-B]", help="Of places and changes.")] = "1",
+    kind: Annotated[
+        str | None, typer.Option(help="Some of lookup, churn, rest, with commas; all without.")
+    ] = None,
     brokers: Annotated[
         str | None, typer.Option(help="How many brokers look each other up, with commas.")
     ] = None,
@@ -356,14 +359,21 @@ def membership_command(
 
     target, chosen = arguments.read_target(json_file), arguments.read_seeds(seeds)
     plan = membership.QUICK if quick else membership.FULL
-    sizes = _list("--brokers", brokers, int)
+    sizes, kinds = _list("--brokers", brokers, int), _list("--kind", kind, str)
+    for name in kinds:
+        if name not in membership.KINDS:
+            raise arguments.ArgumentError(
+                f"--kind: found {name!r}, expected some of {', '.join(membership.KINDS)}"
+            )
     if any(not 2 <= size <= membership.BROKERS_MAX for size in sizes):
         raise arguments.ArgumentError(
             f"--brokers: found {brokers}, expected numbers from 2 to {membership.BROKERS_MAX:,}"
         )
     plan = replace(plan, sizes=sizes) if sizes else plan
-    rows = membership.joined(_swept(plan.cases(chosen), spark, lambda case: case.title))
-    args = {"quick": quick, "seeds": seeds, "spark": spark} | ({"brokers": list(sizes)} if sizes else {})
+    cases = [case for case in plan.cases(chosen) if not kinds or case.kind in kinds]
+    rows = membership.joined(_swept(cases, spark, lambda case: case.title))
+    narrowed = {"brokers": list(sizes), "kind": list(kinds)}
+    args = {"quick": quick, "seeds": seeds, "spark": spark} | {k: v for k, v in narrowed.items() if v}
     if write(target, result_of("experiment membership", args=args, rows=rows)):
         show(console, rows)
 

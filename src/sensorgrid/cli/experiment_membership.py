@@ -13,10 +13,9 @@ LOOKUP = {
     "links_mean": "links", "links_max": "most", "messages_per_change": "links changed",
 }  # fmt: skip
 CHURN = {
-    "churn_s": "every s", "deaths": "deaths", "seed": "seed", "changes": "changes", "ticks": "ticks",
-    "late_ticks": "late", "missing_ticks": "missing", "suspended": "suspended", "bytes_moved_share": "moved",
-    "roster_versions": "rosters", "takeover_s": "takeover s", "takeover_silent_s": "in silence s",
-    "messages_per_change": "messages",
+    "churn_s": "every", "deaths": "die", "seed": "seed", "changes": "n", "ticks": "ticks", "late_ticks": "late",
+    "missing_ticks": "lost", "suspended": "susp.", "bytes_moved_share": "moved", "roster_versions": "rosters",
+    "takeover_s": "dead", "takeover_silent_s": "dark", "messages_per_change": "words",
 }  # fmt: skip
 REST = {
     "brokers": "brokers", "way": "owners found", "seed": "seed", "rest_bytes_per_s": "bytes/s", "hops_mean": "hops",
@@ -28,9 +27,10 @@ TABLES = {
     "rest": ("Networks at rest, and started again at once", REST),
 }
 NOTES = (
-    "links changed: that open or close when a broker comes or goes; moved: share of the regions that change owner,"
-    " per change; takeover: from the death of a process, or in silence of a machine, to the first tick from its heir"
-    " at the last client; messages: about rosters, per change; bytes/s: per broker, headers included"
+    "links changed: that open or close when a broker comes or goes; every: seconds between changes, n of them; moved:"
+    " share of the regions that change owner, per change; dead, dark: seconds from the death of a process, or the"
+    " silence of a machine, to the first tick from its heir at the last client; words: about rosters, per change;"
+    " bytes/s: per broker, headers included"
 )
 
 

@@ -20,6 +20,7 @@ from sensorgrid.overlay.prefixes import PrefixLinks
 
 Row = dict[str, Any]
 
+KINDS = ("lookup", "churn", "rest")
 DIGITS = 20
 """of a place on the line of IDs"""
 BROKERS_MAX = 20_000
@@ -123,11 +124,10 @@ QUICK = MembershipPlan(
 
 def joined(rows: list[Row]) -> list[Row]:
     """In an order that people can read."""
-    order = {"lookup": 0, "churn": 1, "rest": 2}
 
     def key(row: Row) -> tuple[Any, ...]:
         often = (row["churn_s"] or 0.0, row["deaths"] or False)
-        return order[row["kind"]], row["brokers"], row["placement"], *often, row["way"], row["seed"]
+        return KINDS.index(row["kind"]), row["brokers"], row["placement"], *often, row["way"], row["seed"]
 
     return sorted(rows, key=key)
 
