@@ -4,18 +4,9 @@ import pytest
 
 from faults import failures, parameters
 from sensorgrid.overlay import ways
-from sensorgrid.overlay.settings import Settings
 from sensorgrid.simulator import churn
 
 QUICK, ALL, CHUNK = 24, 200, 4
-
-
-class ByPrefix(churn.Churn):
-    """Owners are found along links by prefix."""
-
-    def _settings(self, budget: int) -> Settings:
-        usual = super()._settings(budget)
-        return Settings(**{f: getattr(usual, f) for f in usual.__slots__} | {"by_prefix": True})
 
 
 @pytest.mark.parametrize("seeds", parameters(range(ALL), QUICK, CHUNK))
@@ -26,9 +17,9 @@ def test_every_query_gets_its_points_whoever_comes_and_goes(seeds: range) -> Non
 
 
 @pytest.mark.parametrize("seeds", parameters(range(ALL, ALL + 40), CHUNK, CHUNK))
-def test_so_it_does_when_owners_are_found_by_prefix(seeds: range, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_so_it_does_where_owners_are_found_along_links(seeds: range, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ways, "LINKS_MAX", 3)  # so that these few brokers do not ask the owner at once
 
-    outcomes = [ByPrefix(seed).play() for seed in seeds]
+    outcomes = [churn.play(seed) for seed in seeds]
 
-    assert not (found := failures(outcomes, "a churn by prefix of seed")), found
+    assert not (found := failures(outcomes, "churn along links, seed")), found
