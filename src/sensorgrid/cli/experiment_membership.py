@@ -13,13 +13,13 @@ LOOKUP = {
     "links_mean": "links", "links_max": "most", "messages_per_change": "links changed",
 }  # fmt: skip
 CHURN = {
-    "churn_s": "every", "deaths": "die", "seed": "seed", "changes": "n", "ticks": "ticks", "late_ticks": "late",
-    "missing_ticks": "lost", "suspended": "susp.", "bytes_moved_share": "moved", "roster_versions": "rosters",
+    "churn_s": "every", "deaths": "die", "seed": "seed", "ticks": "ticks", "late_ticks": "late",
+    "missing_ticks": "lost", "suspended": "susp", "bytes_moved_share": "moved", "roster_versions": "vers.",
     "takeover_s": "dead", "takeover_silent_s": "dark", "messages_per_change": "words",
 }  # fmt: skip
 REST = {
     "brokers": "brokers", "way": "owners found", "seed": "seed", "rest_bytes_per_s": "bytes/s", "hops_mean": "hops",
-    "lookup_s": "lookup s", "connections_max": "most connections", "restart_versions": "rosters of a restart",
+    "lookup_s": "lookup s", "connections_max": "connections", "back_s": "back within s", "restart_versions": "rosters",
 }  # fmt: skip
 TABLES = {
     "lookup": ("Links by prefix: hops from anybody to anybody", LOOKUP),
@@ -27,7 +27,7 @@ TABLES = {
     "rest": ("Networks at rest, and started again at once", REST),
 }
 NOTES = (
-    "links changed: that open or close when a broker comes or goes; every: seconds between changes, n of them; moved:"
+    "links changed: that open or close when a broker comes or goes; every: seconds between changes; moved:"
     " share of the regions that change owner, per change; dead, dark: seconds from the death of a process, or the"
     " silence of a machine, to the first tick from its heir at the last client; words: about rosters, per change;"
     " bytes/s: per broker, headers included"
@@ -40,9 +40,9 @@ def show(console: Console, rows: list[Row]) -> None:
         some = [row for row in rows if row["kind"] == kind]
         if not some:
             continue
-        table = Table(title=title, title_justify="left", box=SIMPLE_HEAD)
+        table = Table(title=title, title_justify="left", box=SIMPLE_HEAD, collapse_padding=True)
         for name in columns.values():
-            table.add_column(name, justify="right")
+            table.add_column(name, justify="right", no_wrap=len(columns) > 8)
         for row in some:
             table.add_row(*(_shown(row[field]) for field in columns))
         console.print(table)

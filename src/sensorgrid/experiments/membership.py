@@ -32,7 +32,7 @@ FIELDS = (
     "kind", "brokers", "placement", "way", "churn_s", "seed", "hops_mean", "hops_max", "links_mean", "links_max",
     "messages_per_change", "ticks", "late_ticks", "missing_ticks", "suspended", "bytes_moved_share", "takeover_s",
     "takeover_silent_s", "deaths",
-    "changes", "roster_versions", "rest_bytes_per_s", "restart_versions", "lookup_s", "connections_max",
+    "changes", "roster_versions", "rest_bytes_per_s", "restart_versions", "back_s", "lookup_s", "connections_max",
 )  # fmt: skip
 """of every row; null where a kind of run does not measure it"""
 
@@ -52,6 +52,8 @@ class MembershipCase:
     """brokers that come, and as many that go, of lookups"""
     deaths: bool = False
     """whether brokers also die, of churn"""
+    back_s: float = 4.0
+    """within which all brokers are back that stopped at once, of networks at rest"""
     way: str = "prefix"
     """how owners are found: over the map, or by prefix"""
 
@@ -72,6 +74,7 @@ class MembershipCase:
         told = {
             "kind": self.kind, "brokers": self.brokers, "placement": self.placement, "way": self.way,
             "churn_s": self.churn_s, "seed": self.seed, "deaths": self.deaths if self.kind == "churn" else None,
+            "back_s": self.back_s if self.kind == "rest" else None,
         }  # fmt: skip
         return dict.fromkeys(FIELDS) | told | found
 
@@ -99,6 +102,7 @@ class MembershipPlan:
             for count in self.resting[::-1]
             for way in ("prefix", "map")
         ]
+        found += [MembershipCase("rest", self.resting[0], seed, back_s=10.0) for seed in seeds]
         found += [
             MembershipCase(
                 "lookup", count, seed, placement, changes=self.changes if count > 1000 else 4 * self.changes
@@ -126,7 +130,7 @@ def joined(rows: list[Row]) -> list[Row]:
     """In an order that people can read."""
 
     def key(row: Row) -> tuple[Any, ...]:
-        often = (row["churn_s"] or 0.0, row["deaths"] or False)
+        often = (row["churn_s"] or 0.0, row["deaths"] or False, row["back_s"] or 0.0)
         return KINDS.index(row["kind"]), row["brokers"], row["placement"], *often, row["way"], row["seed"]
 
     return sorted(rows, key=key)

@@ -29,10 +29,10 @@ Row = dict[str, Any]
 
 HEADERS_BYTES = 46
 """of a small message on its way: WebSocket frame with its mask, TCP, IP"""
-START_S, REST_S = 8.0, 10.0
-"""until connections are open; how long a network at rest is watched"""
-BACK_S, AGAIN_S = 4.0, 20.0
-"""within which all brokers are back that stopped at once; how long they are watched then"""
+START_S, REST_S = 30.0, 10.0
+"""until all have heard all news, from neighbour to neighbour over the map; how long a network at rest is watched"""
+AGAIN_S = 20.0
+"""how long brokers are watched after all have stopped at once"""
 QUESTIONS = 100
 """lookups of clients in a network at rest"""
 TICK_S = 2.0
@@ -63,7 +63,7 @@ def rest(case: "MembershipCase") -> Row:
     version = _version(world)
     for peer in list(checkers.brokers_of(world)):
         world.crash(peer)
-        world.after(world.rng.uniform(0.0, BACK_S), partial(_again, world, peer))
+        world.after(world.rng.uniform(0.0, case.back_s), partial(_again, world, peer))
     world.run(world.now + AGAIN_S)
     return {"rest_bytes_per_s": resting, "restart_versions": _version(world) - version, **asked}
 
