@@ -137,6 +137,21 @@ CONTRACTS = (
     ),
     Contract("faults", ("experiment", "faults"), FAULTS, TOP | {"summary"}),
     Contract("faults-relays", ("experiment", "faults", "--relays"), FAULTS, TOP | {"summary"}),
+    Contract("faults-open", ("experiment", "faults", "--open"), FAULTS, TOP | {"summary"}),
+    Contract(
+        "membership",
+        ("experiment", "membership"),
+        names(
+            "kind brokers placement churn_s seed hops_mean hops_max links_max messages_per_change late_ticks suspended"
+            " bytes_moved_share takeover_s roster_versions rest_bytes_per_s restart_versions"
+        ),
+        covers={
+            "kind": {"lookup", "churn", "rest"},
+            "brokers": {50, 500, 5000},
+            "placement": {"ids", "grid"},
+            "churn_s": {None, 10.0, 60.0},
+        },
+    ),
     Contract("moving", ("experiment", "moving"), MOVING, covers={"policy": {"ours", "anticipate"}}),
 )
 DEMO = names(

@@ -533,9 +533,100 @@ RELAYED = Command(
     full=("--seeds", "1-300"),
 )
 
+OPEN = Command(
+    "faults-open",
+    "Faults",
+    ("experiment", "faults", "--open"),
+    _fault_claims(" of open networks")[:1],
+    full=("--seeds", "1-500"),
+)
+
+
+# brokers that come and go
+
+
+def _lookups(result: Result, field: str, brokers: int) -> FoundFigure | None:
+    return most(
+        FoundFigure(row[field], "at random" if row["placement"] == "ids" else "on a grid")
+        for row in result["rows"]
+        if (row["kind"], row["brokers"]) == ("lookup", brokers) and row["placement"] in ("ids", "grid")
+    )
+
+
+def _churned(result: Result, field: str, deaths: bool) -> FoundFigure | None:
+    return most(
+        FoundFigure(row[field], f"a change every {row['churn_s']:g} s")
+        for row in result["rows"]
+        if row["kind"] == "churn" and row["deaths"] == deaths and row[field] is not None
+    )
+
+
+def _at_rest(result: Result, field: str) -> FoundFigure | None:
+    largest = max(row["brokers"] for row in result["rows"] if row["kind"] == "rest")
+    return most(
+        FoundFigure(row[field], f"{largest} brokers, owners found by {row['way']}")
+        for row in result["rows"]
+        if (row["kind"], row["brokers"], row["back_s"]) == ("rest", largest, 4.0)
+    )
+
+
+MEMBERSHIP = Command(
+    "membership",
+    "Brokers that come and go",
+    ("experiment", "membership"),
+    (
+        Claim(
+            "links by prefix: 3.2 hops or fewer on average among 500 brokers",
+            lambda r: _lookups(r, "hops_mean", 500),
+            at_most=3.2,
+        ),
+        Claim(
+            "links by prefix: 4.2 hops or fewer on average among 5,000 brokers",
+            lambda r: _lookups(r, "hops_mean", 5000),
+            at_most=4.2,
+        ),
+        Claim(
+            "no broker of 5,000 has more than 64 links",
+            lambda r: _lookups(r, "links_max", 5000),
+            at_most=64.0,
+        ),
+        Claim(
+            "brokers that join and leave in order: ticks that come more than one tick late",
+            lambda r: _churned(r, "late_ticks", False),
+            at_most=0.0,
+        ),
+        Claim(
+            "ticks that clients never get, whatever comes, leaves or dies",
+            lambda r: most(
+                f for f in (_churned(r, "missing_ticks", d) for d in (False, True)) if f is not None
+            ),
+            at_most=0.0,
+        ),
+        Claim(
+            "after the death of a broker, all clients get ticks of its heir within the lease and 5 s",
+            lambda r: _churned(r, "takeover_s", True),
+            at_most=15.0,
+            unit="s",
+        ),
+        Claim(
+            "an open network at rest says less than 1 KB/s per broker",
+            lambda r: _at_rest(r, "rest_bytes_per_s"),
+            at_most=1000.0,
+            unit="B/s",
+            strict=True,
+        ),
+        Claim(
+            "all brokers stop at once and are back within 4 s: at most 20 rosters",
+            lambda r: _at_rest(r, "restart_versions"),
+            at_most=20.0,
+        ),
+    ),
+    full=("--seeds", "1-3"),
+)
+
 ROOMS = ("experiments/", "simulator/", "overlay/", "index/", "model/", "cli/experiment.py")
 """what an experiment is made of: figures stay when only the pipeline or the sockets have changed"""
 SIMULATED = tuple(
     replace(command, rooms=ROOMS)
-    for command in (MULTIRES, DEPTHS, MOVING, RELAYS, NO_HOPS, *NETWORKS, FAULTS, RELAYED)
+    for command in (MULTIRES, DEPTHS, MOVING, RELAYS, NO_HOPS, *NETWORKS, FAULTS, RELAYED, OPEN, MEMBERSHIP)
 )

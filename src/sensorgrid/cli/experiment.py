@@ -100,7 +100,7 @@ def multires_command(
 @app.command("faults")
 def faults_command(
     json_file: JsonFile = None,
-    quick: Annotated[bool, typer.Option("--quick", help="A hundred schedules.")] = False,
+    quick: Annotated[bool, typer.Option("--quick", help="A hundred schedules; 30 with --open.")] = False,
     seeds: Annotated[str, typer.Option(metavar="A[-B]", help="One schedule each.")] = FAULT_SEEDS,
     spark: Annotated[
         str | None, typer.Option("--spark", metavar="MASTER", help="Spread the schedules over Spark.")
@@ -109,27 +109,40 @@ def faults_command(
         bool,
         typer.Option("--relays", help="Brokers relay by a strategy at random; delays change, clients move."),
     ] = False,
+    is_open: Annotated[
+        bool,
+        typer.Option(
+            "--open",
+            help="An open network: brokers join, leave, die for good, flap, lose the store.",
+        ),
+    ] = False,
 ) -> None:
     """Attack small worlds with random faults and check that every query ends as it should.
 
     Connections break or go half-open, brokers crash, pause, are cut off, regions change owner, queries come and go.
     In the end every query must have got exactly its points, or be suspended for lack of budget. Exit code 1 if not.
+    In an open network, besides, each region has one owner at a time, is never long without a living one, and in the
+    end those who live are members.
 
     Example: sensorgrid experiment faults --seeds 1-10000
     """
     from sensorgrid.experiments import faults
 
-    seeds = "1-100" if quick and seeds == FAULT_SEEDS else seeds
+    if relays and is_open:
+        raise arguments.ArgumentError("faults: found --relays and --open, expected one of them")
+
+    few = "1-30" if is_open else "1-100"
+    seeds = few if quick and seeds == FAULT_SEEDS else seeds
     target, chosen = arguments.read_target(json_file), arguments.read_seeds(seeds)
     _check_master(spark)
-    cases = faults.cases(chosen[0], chosen[-1], relays)
+    cases = faults.cases(chosen[0], chosen[-1], relays, is_open)
 
     def told(portion: Row) -> None:
         for row in portion["schedules"]:
             if row["problems"]:  # at once: a long run may be stopped before its end
                 said = f"seed {row['seed']}: {row['problems'][0]}"
                 errors.print(said, style="red", highlight=False, markup=False)
-                option = " --relays" if relays else ""
+                option = " --relays" if relays else " --open" if is_open else ""
                 again = f"sensorgrid experiment faults{option} --seeds {row['seed']}"
                 errors.print(f"  again: {again}", highlight=False)
 
@@ -138,7 +151,7 @@ def faults_command(
 
     rows = faults.rows_of(_swept(cases, spark, title, told))
     found = faults.summary(rows)
-    args = {"quick": quick, "seeds": seeds, "relays": relays}
+    args = {"quick": quick, "seeds": seeds, "relays": relays, "open": is_open}
     if write(target, result_of("experiment faults", args=args, summary=found, rows=rows)):
         wrong = len(found["failed"])
         verdict = f"{wrong:,} do not end as they should" if wrong else "all end as they should"
@@ -316,6 +329,53 @@ def moving_command(
                 f"{row['replication']:.3f}", f"{row['delegations']:,}",
             )  # fmt: skip
         console.print(table)
+
+
+@app.command("membership")
+def membership_command(
+    json_file: JsonFile = None,
+    quick: Annotated[
+        bool, typer.Option("--quick", help="Networks of 8 and 50 brokers, and a few minutes of streams.")
+    ] = False,
+    seeds: Annotated[str, typer.Option(metavar="A[-B]", help="Of places and changes.")] = "1",
+    kind: Annotated[
+        str | None, typer.Option(help="Some of lookup, churn, rest, with commas; all without.")
+    ] = None,
+    brokers: Annotated[
+        str | None, typer.Option(help="How many brokers look each other up, with commas.")
+    ] = None,
+    spark: Annotated[
+        str | None, typer.Option("--spark", metavar="MASTER", help="Spread the runs over Spark.")
+    ] = None,
+) -> None:
+    """Brokers that come and go: hops and links of lookups, streams under churn, networks at rest (operators, III-A).
+
+    Example: sensorgrid experiment membership --quick --json membership.json
+    """
+    from dataclasses import replace
+
+    from sensorgrid.cli.experiment_membership import show
+    from sensorgrid.experiments import membership
+
+    target, chosen = arguments.read_target(json_file), arguments.read_seeds(seeds)
+    plan = membership.QUICK if quick else membership.FULL
+    sizes, kinds = _list("--brokers", brokers, int), _list("--kind", kind, str)
+    for name in kinds:
+        if name not in membership.KINDS:
+            raise arguments.ArgumentError(
+                f"--kind: found {name!r}, expected some of {', '.join(membership.KINDS)}"
+            )
+    if any(not 2 <= size <= membership.BROKERS_MAX for size in sizes):
+        raise arguments.ArgumentError(
+            f"--brokers: found {brokers}, expected numbers from 2 to {membership.BROKERS_MAX:,}"
+        )
+    plan = replace(plan, sizes=sizes) if sizes else plan
+    cases = [case for case in plan.cases(chosen) if not kinds or case.kind in kinds]
+    rows = membership.joined(_swept(cases, spark, lambda case: case.title))
+    narrowed = {"brokers": list(sizes), "kind": list(kinds)}
+    args = {"quick": quick, "seeds": seeds, "spark": spark} | {k: v for k, v in narrowed.items() if v}
+    if write(target, result_of("experiment membership", args=args, rows=rows)):
+        show(console, rows)
 
 
 def _swept(

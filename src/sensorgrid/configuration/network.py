@@ -221,6 +221,7 @@ def build(grid: Grid, lake: str, options: NetworkSettings, subject: str, folder:
         alive_s=options.alive,
         backoff_max_s=OPEN_BACKOFF_MAX_S if options.open else BACKOFF_MAX_S,
         beat_s=BEAT_S if options.open else None,
+        by_prefix=options.open,
     )
     if options.open:
         roster = _founded(carried, brokers, settings, options.version, subject)
@@ -282,7 +283,7 @@ def newcomer(
     """What a broker that joins an open network needs, from what another one told it."""
     options = NetworkSettings(**told["options"], tls=tls)
     budget = me.capacity or max((m.capacity for m in roster.members), default=1)
-    settings = replace(roster.terms.settings(budget), beat_s=BEAT_S)
+    settings = replace(roster.terms.settings(budget), beat_s=BEAT_S, by_prefix=True)
     joined = Member(me.id, me.url, me.place, budget, relay=me.relay)
     members = tuple(m for m in roster.members if m.id != me.id)
     return Network(

@@ -1,13 +1,15 @@
 """Random schedules of faults, many of them: does every query end as it should?
 
-Each schedule is one seed of `sensorgrid.simulator.schedules`. The table says what struck, how deep streams ran when it
-did, and what was wrong in the end; a problem comes with the command that plays it again.
+Each schedule is one seed of `sensorgrid.simulator.schedules`, or of `sensorgrid.simulator.churn` for open networks.
+The table says what struck, how deep streams ran when it did, and what was wrong in the end; a problem comes with the
+command that plays it again.
 """
 
 import os
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from sensorgrid.simulator import churn
 from sensorgrid.simulator.schedules import play
 
 Row = dict[str, Any]
@@ -20,13 +22,16 @@ class FaultsCase:
     first: int
     last: int
     relayed: bool = False
+    is_open: bool = False
+    """whether brokers come and go"""
 
     def play(self) -> Row:
         """All of them."""
         found = []
         for seed in range(self.first, self.last + 1):
             try:
-                found.append(asdict(play(seed, relayed=self.relayed)))
+                outcome = churn.play(seed) if self.is_open else play(seed, relayed=self.relayed)
+                found.append(asdict(outcome))
             except Exception as error:  # an assertion of ours is a finding as well
                 found.append(
                     {
@@ -39,10 +44,12 @@ class FaultsCase:
         return {"first": self.first, "last": self.last, "schedules": found}
 
 
-def cases(first: int, last: int, relayed: bool = False) -> list[FaultsCase]:
+def cases(first: int, last: int, relayed: bool = False, is_open: bool = False) -> list[FaultsCase]:
     """Seeds in portions: small enough that all cores have work and progress shows."""
     together = max(1, min(20, (last - first + 1) // (8 * (os.cpu_count() or 1))))
-    return [FaultsCase(a, min(a + together - 1, last), relayed) for a in range(first, last + 1, together)]
+    return [
+        FaultsCase(a, min(a + together - 1, last), relayed, is_open) for a in range(first, last + 1, together)
+    ]
 
 
 def rows_of(found: list[Row]) -> list[Row]:

@@ -29,6 +29,7 @@ from sensorgrid.overlay.mechanisms.trees import Trees
 from sensorgrid.overlay.outlets import Outlets, Supply
 from sensorgrid.overlay.policies.interface import Policy
 from sensorgrid.overlay.policies.relays import DIRECT, TREE, Relays
+from sensorgrid.overlay.ways import ByPrefix, OverTheMap
 
 Plug: TypeAlias = Callable[[BrokerKernel, Boards], Mechanism]
 """makes a mechanism that needs no more than to read"""
@@ -63,8 +64,9 @@ def assemble(
             relaying.append(trees)
         elif changed is not None:
             relaying.append(Relaying(kernel, boards, service, changed, relays))
+    way = ByPrefix(kernel) if settings.by_prefix else OverTheMap(kernel, regions)
     routing = Routing(
-        kernel, boards, regions, lookups, located, trees, policy.forwards, asks_owners=relays is not None
+        kernel, boards, regions, lookups, located, trees, way, policy.forwards, asks_owners=relays is not None
     )
     replication = Replication(kernel, boards, service, news, trees, policy)
     plugged = [plug(kernel, boards) for plug in others]

@@ -46,6 +46,8 @@ class Settings:
     """how often a silent connection says that it works; three times this without a word breaks it; None: never"""
     beat_s: float | None = None
     """how often brokers of an open network prove to those beside them that they live; None: its roster is a file"""
+    by_prefix: bool = False
+    """whether owners are found along links by prefixes of IDs, which takes places of brokers; else over the map"""
     news_s: float = 1.0
     """how often free budgets are told, if they changed"""
     news_change: float = 0.02
@@ -58,7 +60,7 @@ class Settings:
     def __post_init__(self) -> None:
         for field in fields(self):
             value = getattr(self, field.name)
-            least = 0 if field.name in ("slack_ticks", "news_change", "age_min_s") else 1e-9
+            least = 0 if field.name in ("slack_ticks", "news_change", "age_min_s", "by_prefix") else 1e-9
             if value is not None and not value >= least:
                 raise BrokerSettingsError(f"{field.name}: found {value}, expected a positive number")
         if self.ring_ticks <= self.lateness_ticks + self.slack_ticks:

@@ -53,7 +53,9 @@ class Churn(Schedule):
 
     def _settings(self, budget: int) -> Settings:
         usual = super()._settings(budget)
-        return Settings(**{f: getattr(usual, f) for f in usual.__slots__} | {"beat_s": BEAT_S})
+        return Settings(
+            **{f: getattr(usual, f) for f in usual.__slots__} | {"beat_s": BEAT_S, "by_prefix": True}
+        )
 
     def _build(self) -> None:
         world, rng = self.world, self.rng

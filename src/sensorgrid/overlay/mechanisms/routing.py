@@ -1,29 +1,24 @@
-"""Finds who can feed a cell: any broker is asked, and passes the question on greedily towards the owner (multires,
-Algorithm 2).
+"""Finds who can feed a cell: any broker is asked, and passes the question on towards the owner (multires, Algorithm 2).
 
-Every broker on the way answers for what it can feed itself, so a replica answers before the owner is reached. A broker
-knows its own regions and those that touch them; that is enough, since of the regions that touch a box, one lies nearer
-to any point outside it.
+Every broker on the way answers for what it can feed itself, so a replica answers before the owner is reached. Which
+broker is asked next is the choice of `overlay/ways.py`. Over the map, a broker knows its own regions and those that
+touch them; that is enough, since of the regions that touch a box, one lies nearer to any point outside it.
 
 Differs from Algorithm 2: a cell is cut where a known region lies inside it, and each part goes its own way, so
 that no part is nearest to two brokers at once; the target is chosen anew for each part; longitude wraps.
 """
 
-from sensorgrid.index.codes import prefixes
 from sensorgrid.model.ids import PeerId, is_broker
 from sensorgrid.overlay.boards import Boards, Lookup, Provided, RegionsBoard
 from sensorgrid.overlay.events import RosterChanged
 from sensorgrid.overlay.faces import Placement
-from sensorgrid.overlay.geography import box_of, distance, middle_of, points_of, view_of
+from sensorgrid.overlay.geography import box_of, points_of, view_of
 from sensorgrid.overlay.kernel import BrokerKernel, Inbox
 from sensorgrid.overlay.mechanism import Mechanism
 from sensorgrid.overlay.messages import Ask, Find, Found, Located
+from sensorgrid.overlay.ways import Way
 
 HOPS_MAX = 64
-MIDDLES_MAX = 65_536
-"""middles of cells that are remembered"""
-HOPS_KNOWN_MAX = 65_536
-"""next hops that are remembered"""
 
 
 class Routing(Mechanism):
@@ -37,6 +32,7 @@ class Routing(Mechanism):
         lookups: Inbox[Lookup],
         located: Inbox[Provided],
         placement: Placement | None,
+        way: Way,
         forwards: bool,
         asks_owners: bool,
     ) -> None:
@@ -50,15 +46,11 @@ class Routing(Mechanism):
         """for streams"""
         self.placement = placement
         """who says which broker feeds a newcomer; None: this one does"""
+        self.way = way
         self.forwards = forwards
         """whether brokers that carry a cell are named as its providers, while they have room"""
         self.asks_owners = asks_owners
         """whether the owner alone says who feeds a stream; otherwise the first broker on the way that has it does"""
-        self._middles: dict[int, tuple[float, float]] = {}
-        self._above: dict[int, set[int]] = {}
-        """by attribute: cells in which a known region lies, smaller than they are"""
-        self._hops: dict[tuple[int, int], PeerId | None] = {}
-        """where a cell is sent on to, until regions change"""
         self.listens = {RosterChanged: self.changed}
         self.handlers = {
             Ask: self.asked,
@@ -70,16 +62,15 @@ class Routing(Mechanism):
         """Learn where the regions are: own ones and those that touch them."""
         me, board = self.kernel.me, self.regions
         board.boxes, board.neighbours = {}, {}
-        self._above = {}
-        for region in view_of(me, event.roster.regions, self.kernel.grid):
+        near = view_of(me, event.roster.regions, self.kernel.grid)
+        for region in near:
             boxes = board.boxes.setdefault(region.attribute, {})
             boxes.setdefault(region.owner, []).append(box_of(self.kernel.grid, region.cell))
-            self._above.setdefault(region.attribute, set()).update(prefixes(region.cell >> 1))
         for attribute, boxes in board.boxes.items():
             board.neighbours[attribute] = tuple(sorted(peer for peer in boxes if peer != me))
-        self._hops.clear()
+        linked = self.way.changed(event.roster, near)
         known = {peer for peers in board.neighbours.values() for peer in peers}
-        board.peers = tuple(sorted(known.union(event.roster.links_of(me)) - {me}))
+        board.peers = tuple(sorted(known.union(event.roster.links_of(me), linked) - {me}))
 
     def asked(self, peer: PeerId, message: Ask) -> None:
         """A client asks."""
@@ -147,10 +138,10 @@ class Routing(Mechanism):
                 answers += [(part, kernel.me) for part in here]
                 stack += missing[::-1]
                 continue
-            if self._splits(attribute, cell):
+            if self.way.splits(attribute, cell):
                 stack += [cell << 1 | 1, cell << 1]
                 continue
-            hop = self._next_hop(attribute, cell, trail)
+            hop = self.way.next_hop(attribute, cell, trail) if len(trail) < HOPS_MAX else None
             if hop is None:
                 answers.append((cell, None))
             else:
@@ -189,42 +180,6 @@ class Routing(Mechanism):
             *self._providers(attribute, cell << 1 | 1, owned),
         ]
         return [(cell, mine)] if all(peer == mine for _, peer in fed) else fed
-
-    def _splits(self, attribute: int, cell: int) -> bool:
-        """Whether a known region lies inside the cell, smaller than it."""
-        return cell in self._above.get(attribute, ())
-
-    def _next_hop(self, attribute: int, cell: int, trail: tuple[PeerId, ...]) -> PeerId | None:
-        """The neighbour nearest to the middle of the cell, if it is nearer than this broker."""
-        kernel = self.kernel
-        if len(trail) >= HOPS_MAX:
-            return None
-        if (attribute, cell) in self._hops:
-            return self._hops[attribute, cell]
-        boxes = self.regions.boxes.get(attribute, {})
-        mine = boxes.get(kernel.me)
-        x, y = self._middle(cell)
-        best = distance(kernel.grid, mine, x, y) if mine else float("inf")
-        target: PeerId | None = None
-        for peer in self.regions.neighbours.get(attribute, ()):
-            far = distance(kernel.grid, boxes[peer], x, y)
-            if far < best:
-                best, target = far, peer
-        if target is None and not mine:  # a relay without a region: any neighbour knows more
-            return next((peer for peer in self.regions.peers if peer not in trail), None)
-        if len(self._hops) >= HOPS_KNOWN_MAX:
-            self._hops.clear()
-        self._hops[attribute, cell] = target
-        return target
-
-    def _middle(self, cell: int) -> tuple[float, float]:
-        """The middle of a cell, worked out once."""
-        found = self._middles.get(cell)
-        if found is None:
-            if len(self._middles) >= MIDDLES_MAX:
-                self._middles.clear()
-            found = self._middles[cell] = middle_of(box_of(self.kernel.grid, cell))
-        return found
 
     def _answer(
         self,
