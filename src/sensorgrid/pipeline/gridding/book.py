@@ -11,6 +11,7 @@ later, so that revisions, which are most of the work, never delay a new tick.
 """
 
 import json
+from base64 import b64decode, b64encode
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from math import ceil
@@ -22,6 +23,7 @@ from sensorgrid.model.grid import Grid
 from sensorgrid.pipeline.gridding.groups import Group
 from sensorgrid.pipeline.gridding.kernels.interface import Floats
 from sensorgrid.pipeline.gridding.measurements import Measurements, concatenate, decode, deduplicate, split_by
+from sensorgrid.pipeline.gridding.moves import NO_MOVES, Moves, bad_rows, moves
 from sensorgrid.pipeline.gridding.series import Checked, Past, SeriesLimits, check_series, fold
 from sensorgrid.pipeline.gridding.tile import Recipe, RegionGrid, grid_region
 
@@ -117,6 +119,8 @@ class OpenTick:
     digests: tuple[str, ...]
     flagged: int
     """measurements of the tick that were found bad by then"""
+    bad: bytes = b""
+    """who measured them (see `moves`)"""
 
 
 @dataclass(slots=True)
@@ -139,7 +143,10 @@ class State:
         """As bytes."""
         head = {
             "next": self.next_tick, "closed": self.closed, "folded": self.folded, "ticks": self.ticks,
-            "published": [(t, p.revisions, p.digests, p.flagged) for t, p in self.published.items()],
+            "published": [
+                (t, p.revisions, p.digests, p.flagged, b64encode(p.bad).decode())
+                for t, p in self.published.items()
+            ],
             "dirty": self.dirty,
         }  # fmt: skip
         text = json.dumps(head, separators=(",", ":")).encode()
@@ -150,7 +157,9 @@ class State:
         """Read what `encode` wrote."""
         size = int.from_bytes(data[:4], "little")
         head = json.loads(data[4 : 4 + size])
-        published = {t: OpenTick(tuple(r), tuple(d), f) for t, r, d, f in head["published"]}
+        published = {  # a state that was written before there was `bad` lacks it
+            t: OpenTick(tuple(r), tuple(d), f, b64decode("".join(bad))) for t, r, d, f, *bad in head["published"]
+        }
         past = Past.decode(data[4 + size :])
         return cls(
             head["next"], head["closed"], head["folded"], head["ticks"], published, head["dirty"], past
@@ -177,6 +186,8 @@ class Issue:
     """of each tile; None where it has not changed since the last issue and need not be sent"""
     flagged: int
     """measurements that turned out bad since the last issue: so many fewer are used"""
+    moves: Moves = NO_MOVES
+    """the same by sensor"""
 
 
 class Book:
@@ -254,19 +265,19 @@ class Book:
             tile.digest.hex() + (made.rows_digest.hex() if n == 0 else "")
             for n, tile in enumerate(made.tiles)
         )
-        flagged = int(np.count_nonzero(made.test))
+        flagged, bad = int(np.count_nonzero(made.test)), bad_rows(made.rows, made.test)
         before = self.state.published.get(tick)
         if before is None:
             revisions: tuple[int | None, ...] = (0,) * len(digests)
-            self.state.published[tick] = OpenTick((0,) * len(digests), digests, flagged)
-            return Issue(tick, made, revisions, flagged)
+            self.state.published[tick] = OpenTick((0,) * len(digests), digests, flagged, bad)
+            return Issue(tick, made, revisions, flagged, moves(b"", bad))
         if digests == before.digests and flagged == before.flagged:
             return None
         changed = [a != b for a, b in zip(digests, before.digests, strict=True)]
         latest = tuple(r + c for r, c in zip(before.revisions, changed, strict=True))
-        self.state.published[tick] = OpenTick(latest, digests, flagged)
+        self.state.published[tick] = OpenTick(latest, digests, flagged, bad)
         revisions = tuple(r if c else None for r, c in zip(latest, changed, strict=True))
-        return Issue(tick, made, revisions, flagged - before.flagged)
+        return Issue(tick, made, revisions, flagged - before.flagged, moves(before.bad, bad))
 
     def _close(self, closed: int) -> None:
         state, domain = self.state, self._domain
