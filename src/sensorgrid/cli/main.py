@@ -22,6 +22,7 @@ from sensorgrid.cli import (
     pipeline,
     query,
     reference,
+    sensors,
     status,
     up,
 )
@@ -47,6 +48,7 @@ app.command("broker")(broker.broker)
 app.command("query")(query.query)
 app.command("doctor")(doctor.doctor)
 app.command("status")(status.status)
+app.command("sensors")(sensors.sensors)
 app.command("demo")(demo.demo)
 app.command("reference")(reference.reference)
 

@@ -158,7 +158,8 @@ class State:
         size = int.from_bytes(data[:4], "little")
         head = json.loads(data[4 : 4 + size])
         published = {  # a state that was written before there was `bad` lacks it
-            t: OpenTick(tuple(r), tuple(d), f, b64decode("".join(bad))) for t, r, d, f, *bad in head["published"]
+            t: OpenTick(tuple(r), tuple(d), f, b64decode("".join(bad)))
+            for t, r, d, f, *bad in head["published"]
         }
         past = Past.decode(data[4 + size :])
         return cls(
