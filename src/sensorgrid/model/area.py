@@ -13,8 +13,18 @@ Floats = npt.NDArray[np.float64]
 Bools = npt.NDArray[np.bool_]
 
 
+_SLACK = 1e-9
+"""degrees by which the points around a box reach further than the box: turns around the earth are rounded"""
+
+
 def points_around(grid: Grid, bbox: Bbox) -> Box | None:
-    """Points of a grid whose areas together hold a bounding box; None if it lies beside the grid."""
+    """Points of a grid whose areas together hold a bounding box; None if it lies beside the grid.
+
+    Examples
+    --------
+    >>> points_around(Grid(shape=(8, 4), resolution_bits=1), (170, -10, -170, 10))
+    Box(x0=7, x1=9, y0=1, y1=3)
+    """
     west, south, east, north = bbox
     (left, bottom, right, top), (dx, dy), (nx, ny) = grid.extent, grid.spacing, grid.shape
     if north < bottom or south > top:
@@ -25,12 +35,15 @@ def points_around(grid: Grid, bbox: Bbox) -> Box | None:
             return None
         x0, x1 = (min(max(int((x - left) // dx), 0), nx - 1) for x in (west, east))
         return Box(x0, x1 + 1, y0, y1 + 1)
-    begin, width = (west - left) % 360.0, _width(west, east)
+    width = (360.0 if east - west >= 360.0 else (east - west) % 360.0) + 2 * _SLACK
+    begin = (west - left) % 360.0 - _SLACK
     if grid.wraps:
-        x0 = min(int(begin // dx), nx - 1)
-        x1 = int((begin + width) // dx)
-        return Box(0, nx, y0, y1 + 1) if x1 - x0 + 1 >= nx else Box(x0, x1 + 1, y0, y1 + 1)
-    parts = [(max(start, 0.0), min(start + width, right - left)) for start in (begin, begin - 360.0)]
+        first, last = int(begin // dx), int((begin + width) // dx)
+        x0 = first % nx
+        return (
+            Box(0, nx, y0, y1 + 1) if last - first + 1 >= nx else Box(x0, x0 + last - first + 1, y0, y1 + 1)
+        )
+    parts = [(max(at, 0.0), min(at + width, right - left)) for at in (begin, begin - 360.0)]
     parts = [(low, high) for low, high in parts if low <= high]
     if not parts:
         return None
@@ -43,11 +56,12 @@ def inside(grid: Grid, bbox: Bbox, x: Floats, y: Floats) -> Bools:
     west, south, east, north = bbox
     if grid.coordinates == "planar":
         along: Bools = (x >= west) & (x <= east)
+    elif east - west >= 360.0:
+        along = np.ones(len(x), bool)
     else:
-        along = np.mod(x - west, 360.0) <= _width(west, east)
+        if west > east:
+            west -= 360.0 * np.ceil((west - east) / 360.0)
+        turns = (360.0 * turn for turn in range(-3, 4))
+        along = np.any([(x >= west + turn) & (x <= east + turn) for turn in turns], axis=0)
     found: Bools = along & (y >= south) & (y <= north)
     return found
-
-
-def _width(west: float, east: float) -> float:
-    return 360.0 if east - west >= 360.0 else (east - west) % 360.0
