@@ -71,7 +71,7 @@ def sensors(
 
     A broker that does not answer is named, its sensors are missing, and the exit code is 1.
 
-    Example: sensorgrid sensors --bbox -10,35,30,60 --silent 1h --flagged 0.2
+    Example: sensorgrid sensors --bbox -10,35,30,60 --silent 1h --flagged 0.2 --connect ws://localhost:7400
     """
     from sensorgrid.cli.output import result_of, write
     from sensorgrid.client.connection import urls_of
