@@ -4,6 +4,7 @@ import contextlib
 import json
 import re
 import signal
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,6 +18,7 @@ from pages.playing import Typed, Workshop, lines_of
 from pages.reading import pages
 from sensorgrid.cli.main import app
 from sensorgrid.model.errors import SensorGridError
+from servers import listens, running, wait_for
 
 HANDLED = {
     "test_lines.py": [
@@ -26,6 +28,9 @@ HANDLED = {
         ("status",),
         ("query",),
         ("broker",),
+        ("network", "show"),
+        ("network", "leave"),
+        ("network", "rebalance"),
         ("mosquitto",),
         ("reference",),
         ("sensors",),
@@ -213,11 +218,49 @@ def test_mosquitto_is_started_as_the_page_says(line: Typed, shop: Workshop) -> N
 
 @pytest.mark.long
 @pytest.mark.parametrize("line", told(lines_of("broker")))
-def test_a_broker_runs_until_it_is_told_to_stop(line: Typed, shop: Workshop) -> None:
+def test_a_broker_runs_until_it_is_told_to_stop(line: Typed, shop: Workshop, opened: Workshop) -> None:
+    if "--join" in line.text:
+        with opened.started(line, r"listening broker=", r"roster version=", stop=signal.SIGTERM) as log:
+            pass
+        assert re.search(r" left broker=\d+", log.read_text())
+        return
     (number,) = re.findall(r"--id (\d+)", shop.typed(line))
     with shop.started(line, rf"listening broker={number}", stop=signal.SIGTERM) as log:
         pass
     assert f"stopped broker={number}" in log.read_text()
+
+
+@pytest.fixture(scope="module")
+def opened(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Workshop]:
+    """An open network of four brokers that run elsewhere."""
+    from sensorgrid.configuration.network import read_network
+
+    shop = Workshop(tmp_path_factory.mktemp("open"), BROKERS + "open = true\n")
+    network = read_network(shop.folder / "grid.toml")
+    shop.url = network.addresses[min(network.addresses)].url
+    home = tmp_path_factory.mktemp("brokers")
+    with contextlib.ExitStack() as stack:
+        for number, address in network.addresses.items():
+            config = str(shop.folder / "grid.toml")
+            command = (sys.executable, "-m", "sensorgrid", "broker", config, "--id", str(number))
+            stack.enter_context(running(*command, log=home / f"{number}.log", cwd=home))
+            wait_for(lambda port=address.port: listens(port), f"broker {number} to listen")
+        yield shop
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(
+    "line", told([line for name in ("show", "rebalance", "leave") for line in lines_of("network", name)])
+)
+def test_an_open_network_is_shown_and_changed(line: Typed, opened: Workshop) -> None:
+    said = opened.run(line)
+
+    expected = {
+        "show": "who owns what",
+        "rebalance": r"even|change hands",
+        "leave": r"broker 3 (leaves|is leaving)",
+    }
+    assert re.search(expected[line.names[1]], said)
 
 
 @pytest.mark.long

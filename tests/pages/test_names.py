@@ -175,7 +175,7 @@ def test_the_table_of_network_has_all_its_keys_and_their_defaults() -> None:
     named = [key.strip("`") for keys, _ in rows for key in keys.split(", ")]
 
     assert sorted(named) == sorted(NetworkSettings.model_fields)
-    spelt = {"100e6": 100e6, "16 MiB": 16 << 20, "5 s": 5.0}
+    spelt = {"100e6": 100e6, "false": False, "16 MiB": 16 << 20, "5 s": 5.0}
     absent = {"tls"}  # no table at all
     usual = NetworkSettings()
     for keys, defaults in rows:

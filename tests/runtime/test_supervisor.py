@@ -13,7 +13,7 @@ from typing import Any
 from servers import PATIENCE_S, wait_for
 
 PROGRAM = """
-import asyncio, json, sys
+import asyncio, json, signal, sys
 from pathlib import Path
 from sensorgrid.runtime import supervisor
 from sensorgrid.runtime.supervisor import SupervisedPart, Supervisor
@@ -22,7 +22,10 @@ supervisor.BACKOFF_S = tuple(given["backoff_s"])
 supervisor.HEALTHY_S = given["healthy_s"]
 async def main():
     parts = [
-        SupervisedPart(p["name"], (sys.executable, "-c", *p["command"]), p["stage"], p["grace_s"], p["reads_again"])
+        SupervisedPart(
+            p["name"], (sys.executable, "-c", *p["command"]), p["stage"], p["grace_s"], p["reads_again"],
+            signal.Signals(p["asks_with"]), p["may_end"],
+        )
         for p in given["parts"]
     ]
     await Supervisor(parts, lambda name, line: print(name, "|", line, flush=True), Path(given["status"])).run()
@@ -88,10 +91,17 @@ class Watched:
 
 
 def part(
-    name: str, *command: str, stage: int = 0, grace_s: float = 5.0, reads_again: bool = False
+    name: str,
+    *command: str,
+    stage: int = 0,
+    grace_s: float = 5.0,
+    reads_again: bool = False,
+    asks_with: signal.Signals = signal.SIGTERM,
+    may_end: bool = False,
 ) -> dict[str, Any]:
     return {
         "name": name, "command": command, "stage": stage, "grace_s": grace_s, "reads_again": reads_again,
+        "asks_with": int(asks_with), "may_end": may_end,
     }  # fmt: skip
 
 
@@ -149,6 +159,25 @@ def test_sighup_reaches_those_who_read_their_file_again_and_nobody_else(tmp_path
         wait_for(lambda: "one | read again" in watched.lines, "one to hear of it")
         assert (watched.pid("one"), watched.pid("two")) == (first, other)
         assert watched.stop() == 0
+
+
+def test_a_part_that_may_end_is_not_run_again_and_one_is_asked_with_its_own_signal(tmp_path: Path) -> None:
+    asked = SAYS_WHEN_STOPPED.replace("SIGTERM", "SIGINT")
+    ends, fails = (
+        part(name, f"import sys; sys.exit({n})", may_end=True) for n, name in ((0, "ends"), (3, "fails"))
+    )
+    with supervised(
+        tmp_path, part("one", asked, "a signal of its own", asks_with=signal.SIGINT), ends, fails
+    ) as watched:
+        wait_for(lambda: "one | at work" in watched.lines, "one to be at work")
+        wait_for(lambda: watched.part("ends")["state"] == "stopped", "one to end for good")
+        wait_for(lambda: watched.part("fails")["restarts"] >= 1, "one to be run again")
+
+        assert watched.stop() == 0
+
+        assert watched.part("ends")["restarts"] == 0
+        assert "ends | ended as it wished; not run again" in watched.lines
+        assert "one | stopped by a signal of its own" in watched.lines
 
 
 def test_pauses_grow_up_to_a_longest_one(tmp_path: Path) -> None:

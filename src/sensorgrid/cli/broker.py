@@ -142,13 +142,15 @@ async def _serve(network: Any, number: Any, quiet: bool, config: Path | None, ea
     if goes == [signal.SIGTERM] and not host.driver.failed.done():
         await host.leave()
     gone.cancel()
-    if (
-        host.driver.failed.done()
-    ):  # a bug of ours: its state cannot be trusted, whoever watches starts it anew
+    if host.driver.failed.done():  # a bug of ours: its state cannot be trusted; the supervisor starts it anew
         import traceback
 
-        traceback.print_exception(host.driver.failed.exception())
-        log("failed", broker=number, pid=os.getpid())
+        error = host.driver.failed.exception()
+        if isinstance(error, SensorGridError):
+            log("failed", broker=number, reason=str(error))
+        else:
+            traceback.print_exception(error)
+            log("failed", broker=number, pid=os.getpid())
         told.cancel()
         return 1
     told.cancel()

@@ -84,7 +84,7 @@ def _place(folder: Path | None) -> Iterator[Path]:
 
 
 async def _run(show: "Show", report: Path) -> "Result | None":
-    """None if somebody stopped it: an exception of a task that nobody asks for is a line of asyncio's at the end."""
+    """None if it was stopped: asyncio would otherwise print the exception of a task that is never awaited."""
     from sensorgrid.demo.report import render
     from sensorgrid.demo.telling import story_of
 

@@ -23,7 +23,7 @@ from sensorgrid.model.errors import SensorGridError
 
 PATIENCE_S = 2.0
 DISK_BYTES = (500 << 20, 5 << 30)
-"""below the first nothing should be started; below the second somebody should look"""
+"""below the first nothing should be started; below the second an operator should look"""
 EXPIRY_DAYS = 30
 _PARTIAL_CHAIN = 0x80000
 """OpenSSL: a certificate that is trusted by itself needs no root"""
@@ -126,7 +126,7 @@ def _hosts(source: Any) -> list[tuple[str, int]]:
 
 
 def _unreachable(host: str, port: int) -> str:
-    """Why nobody answers; empty if somebody does."""
+    """Why no broker answers; empty if one does."""
     try:
         socket.create_connection((host, port), PATIENCE_S).close()
     except OSError as error:

@@ -93,7 +93,7 @@ def findings_of(subject: str, found: Any, attributes: tuple[str, ...]) -> Iterat
 
 
 def elevation_unused(gridding: Any, attributes: tuple[str, ...], elevated: int) -> Iterator[Finding]:
-    """Heights of sensors that the grid has no use for, as long as nobody gives its own."""
+    """Warn if sensors have heights and the grid has none: they are not used then."""
     gains = [name for name in attributes if name in HIGH]
     if elevated and gains and getattr(gridding, "elevation", "") is None:
         yield Finding(

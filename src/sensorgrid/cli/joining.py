@@ -1,4 +1,4 @@
-"""`sensorgrid broker --join`: what a newcomer asks, and where it goes."""
+"""What a newcomer to an open network asks, and where it goes: `sensorgrid broker --join URL`."""
 
 import asyncio
 import socket
@@ -83,8 +83,9 @@ def _addresses(join: str, url: str | None, listen: str | None) -> tuple[str, tup
 
 
 def _free_port(host: str) -> int:
-    """The usual one, or any that is free."""
-    for port in (USUAL_PORT, 0):
+    """The usual one, unless others of this machine may have it; or any that is free."""
+    alone = not host.startswith("127.") and host != "::1"
+    for port in (USUAL_PORT, 0) if alone else (0,):
         with closing(socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET)) as trial:
             try:
                 trial.bind((host, port))

@@ -19,6 +19,7 @@ from sensorgrid.cli import (
     doctor,
     experiment,
     explain,
+    network,
     pipeline,
     query,
     reference,
@@ -42,6 +43,7 @@ bench_app = typer.Typer(help="Benchmarks, as ratios in one run.", no_args_is_hel
 app.add_typer(bench_app, name="bench")
 bench_app.command("all")(bench_all.bench_all)
 app.add_typer(pipeline.app, name="pipeline")
+app.add_typer(network.app, name="network")
 app.add_typer(experiment.app, name="experiment")
 app.command("up")(up.up)
 app.command("broker")(broker.broker)

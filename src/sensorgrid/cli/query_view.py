@@ -25,7 +25,7 @@ SPARKS = "▁▂▃▄▅▆▇█"
 COURSE_MAX = 400
 """means that are kept"""
 _ANCHORS = ((68, 1, 84), (59, 82, 139), (33, 145, 140), (94, 201, 98), (253, 231, 37))
-"""dark to light, evenly to the eye, also to those who see no red"""
+"""dark to light in even steps, also for people who cannot see red"""
 SHADES = 64
 
 Values = npt.NDArray[np.floating[Any]]
@@ -189,7 +189,7 @@ class LiveView:
 
 
 class FieldPicture:
-    """A field as half blocks: two points per character, north up; what is not known stays empty."""
+    """A field as half blocks: two points per character, north up; unknown points stay empty."""
 
     def __init__(
         self, values: Values, extent: tuple[float, float], low: float, high: float, columns: int, rows: int

@@ -22,7 +22,7 @@ errors = Console(stderr=True)
 
 _HEAD = """# Reference
 
-For whoever writes a mapping or a configuration: every key, attribute and unit. Made from the code by
+For authors of mappings and configurations: every key, attribute and unit. Made from the code by
 `sensorgrid reference --page docs/reference.md`; [pipeline.md](pipeline.md) explains what the keys are good for.
 """
 _PLAIN = (
@@ -116,7 +116,7 @@ def _defaults(kind: Any) -> dict[str, Any]:
 
 
 def _shown(value: Any) -> str:
-    """A value as TOML writes it; empty where a key may be left out for nothing in particular."""
+    """A value as TOML writes it; empty where leaving out a key has no special meaning."""
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, str) and value:

@@ -2,6 +2,7 @@
 
 import asyncio
 import errno
+import signal
 import socket
 import sys
 import time
@@ -61,6 +62,7 @@ def up(
     for number in chosen:
         _check_port(number, network.addresses[number])
     command = (sys.executable, "-m", "sensorgrid")
+    changes = network.settings.beat_s is not None
     parts = [
         SupervisedPart(
             f"broker {n}",
@@ -68,6 +70,9 @@ def up(
             0,
             BROKER_GRACE_S,
             reads_again=True,
+            # In an open network SIGTERM would make it leave; one that has left is gone.
+            asks_with=signal.SIGINT if changes else signal.SIGTERM,
+            may_end=changes,
         )
         for n in chosen
     ]

@@ -1,12 +1,10 @@
 """Pieces in, whole ticks out: every point of a query exactly once, in the order of the ticks.
 
-Pieces come in any order among each other, each in the order of its ticks; they may be cut on the way, so nothing
-here knows how many there are. A tick is whole when each of its points has a value or is known to have none (a
-gap). Values are copied by strided assignment: for every progression of rows or columns that ever comes, where it
-goes is worked out once.
-
-Memory is bounded by `ahead_max`: so many ticks may be under way. If a piece lags behind by more, the assembly is
-`full`, and who feeds it has to start again from `next`.
+Pieces come in any order among each other, each in the order of its ticks; they may be cut on the way, so nothing here
+knows how many there are. A tick is whole when each of its points has a value or is known to have none (a gap). Values
+are copied by strided assignment: for every progression of rows or columns that ever comes, its place in the array is
+computed once. Memory is bounded by `ahead_max`: so many ticks may be under way. If a piece lags behind by more, the
+assembly is `full`, and its streams have to start again from `next`.
 """
 
 from collections.abc import Iterable

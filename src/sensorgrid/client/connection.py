@@ -1,8 +1,8 @@
 """The asynchronous client: one connection to a network of brokers, many queries.
 
-It greets one broker, learns from it the grid and where the others are, and then is a `Session` of the overlay,
-driven like a broker is (`sensorgrid.links.driver`). If its broker dies, it goes on with the others, and keeps trying.
-Everything here runs in the thread of one event loop; `sensorgrid.client.sync` is a face of it for everybody else.
+It greets one broker, learns from it the grid and where the others are, and then drives a `Session` of the overlay, as
+a host drives a broker (`sensorgrid.links.driver`). If its broker dies, it goes on with the others, and keeps trying.
+Everything here runs in the thread of one event loop; `sensorgrid.client.sync` wraps it for programs without a loop.
 """
 
 import asyncio
@@ -83,7 +83,7 @@ async def aconnect(
     Raises
     ------
     NotConnected
-        If nobody answers, with the reason for each.
+        If no broker answers, with the reason for each.
     """
     urls = urls_of(url)
     context = ssl.create_default_context(cafile=tls) if isinstance(tls, str | os.PathLike) else tls
@@ -174,7 +174,7 @@ class AsyncClient:
 
     @property
     def roster(self) -> Roster:
-        """Who is there and who owns what, as brokers told it last."""
+        """The brokers and who owns what, by the newest roster that a broker told."""
         assert self.session.roster is not None
         return self.session.roster
 
@@ -187,7 +187,7 @@ class AsyncClient:
         return self.url if broker == self._first else self.roster.url_of(broker)
 
     def _summary(self) -> Summary:
-        """The terms that we hold, for brokers to compare; who owns what is theirs to agree on."""
+        """The terms that we hold, for brokers to compare; owners are for the brokers to agree on."""
         return Summary(0, self.roster.terms, "", "")
 
     # -- what users do
@@ -540,7 +540,7 @@ async def _finished(result: Awaitable[None] | None) -> None:
 
 
 async def _to_its_end(work: Coroutine[Any, Any, None]) -> None:
-    """Something that must not be left half done; whoever cancels waits for it."""
+    """Work that must not be left half done: a caller that cancels waits for its end."""
     task = asyncio.ensure_future(work)
     try:
         await asyncio.shield(task)

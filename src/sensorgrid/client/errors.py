@@ -12,7 +12,7 @@ class NotConnected(ClientError, ConnectionError):  # noqa: N818
 
 
 class ConnectionLost(ClientError, ConnectionError):  # noqa: N818
-    """The connection was closed, here or for good, while somebody waited for data."""
+    """The connection was closed, here or for good, while a caller waited for data."""
 
 
 class QueryRefused(ClientError, RuntimeError):  # noqa: N818

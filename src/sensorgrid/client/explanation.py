@@ -29,7 +29,7 @@ class Explanation:
     cells: int
     """that it is cut into, for each attribute"""
     padding: float
-    """share of the cells' points that nobody asked for; they travel between brokers only"""
+    """share of the cells' points that the query does not want; they travel between brokers only"""
     standard_errors: bool
 
     def __str__(self) -> str:

@@ -1,10 +1,9 @@
 """Streams to files: NetCDF, Zarr and Parquet, one tick after the other, and tables of pandas.
 
-While a file is being written it is called ``NAME.part``; it gets its own name when the stream ends, however it
-ends, short of the death of the program or a tick that could not be written, as on a full disk. So what has its own
-name is whole. Opening an export again goes on after the last tick that was written, without a repeat, also from a
-``.part`` that a death left behind. A file belongs to one query on one grid, and is refused for any other; the
-query's time does not matter.
+While a file is being written it is called ``NAME.part``; it gets its final name when the stream ends, unless the
+program died or a tick could not be written, as on a full disk. So a file with its final name is complete. Opening an
+export again continues after the last tick that was written, without repeating one, also from a ``.part`` that a crash
+left behind. A file belongs to one query on one grid, and is refused for any other; the query's time does not matter.
 
 A tick is written so that it counts only when all of it is there: its number is written last (Zarr, NetCDF), or its
 file appears in one step (Parquet).
@@ -58,7 +57,7 @@ def check_path(path: Path) -> None:
 
 
 def check_folder(path: Path) -> None:
-    """Refuse a file without a folder, or with one in which nobody may write."""
+    """Refuse a file whose folder does not exist or cannot be written to."""
     if not path.parent.is_dir():
         raise ExportError(f"{path}: found no folder {path.parent}, expected one")
     try:
@@ -543,7 +542,8 @@ def _done(part: Path) -> Path:
 
 
 def _tidy_parquet(path: Path, part: Path) -> None:
-    """End what a death left between two steps: a file that was whole without its name, a folder without a tick."""
+    """Finish what a crash interrupted between two steps: a complete file without its final name, a folder without a
+    tick."""
     done = _done(part)
     if (done / _WHOLE).exists() and not path.exists():
         os.replace(done / _WHOLE, path)

@@ -1,4 +1,4 @@
-"""Onto a model's own grid: fields interpolated to the points of somebody's Dataset or DataArray.
+"""Fields on a model's own grid: interpolated to the points of a given Dataset or DataArray.
 
 The points may be a rectangle of longitudes and latitudes or, as on curvilinear grids, have two of each. Longitudes
 may be of either convention. Points at the border, up to one spacing beyond the field, take the value at the

@@ -1,9 +1,9 @@
 """Where a stream stands, in a small file that survives the client's own death.
 
-The file names the next tick that the consumer needs. A tick counts as processed when the consumer asks for the
-one after it; then the file is replaced, in one step. So across a death every tick is given at least once: the one
-that was being processed comes again, none before it does. A consumer that writes its result and the tick's number
-in one step of its own gets exactly once, by leaving out the number that it has.
+The file names the next tick that the consumer needs. A tick counts as processed when the consumer asks for the one
+after it; then the file is replaced, in one step. So across a crash every tick is given at least once: only the tick
+that was being processed comes again. A consumer that writes its result and the tick's number in one atomic step gets
+exactly once, by skipping the number that it has already.
 
 The file belongs to one query on one grid, and is refused for any other.
 """
@@ -99,7 +99,7 @@ class ResumeFile:
 
 
 def write_whole(path: Path, content: bytes) -> None:
-    """A file that is there with its new content or as it was, whatever happens."""
+    """Replace a file in one step: it has its old content or the new, whatever happens."""
     try:
         handle, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
         try:

@@ -1,8 +1,8 @@
-"""Several queries on one connection, overlapping ones across the link once.
+"""Several queries on one connection; points that they share cross the link once.
 
-A *demand* is what one stream wants. It is served by *channels*, the queries that the session really poses. A
-demand whose points another demand of this connection gets already takes them from that one's channels, and poses
-only the rest; each demand's assembly keeps what is its own. So:
+A *demand* is what one stream wants. It is served by *channels*, the queries that the session really poses. If another
+demand of this connection already gets some of its points, a demand takes them from the other's channels and poses only
+the rest. Each demand's assembly keeps what it needs. So:
 
 * What two demands have in common is asked for by the one that came first. The rest of the second is, per
   attribute, its box without the first one's box, and where the boxes overlap its finer ranks: cells of its own
@@ -10,8 +10,8 @@ only the rest; each demand's assembly keeps what is its own. So:
   its common points come twice.
 * A demand that begins before the ticks that a channel will bring next first catches up by itself, up to the tick
   from which it shares.
-* When a demand ends, its channels end, and those who shared them ask for themselves, from the tick that each
-  needs next; brokers keep recent ticks for that.
+* When a demand ends, its channels end. Demands that shared them ask for themselves, each from the tick that it needs
+  next; brokers keep recent ticks for that.
 
 A demand is admitted when all channels that serve it are; nothing is given before, as no tick is whole. If it is
 paused (its consumer is slow), interrupted, or one of its parts lags behind too far, it starts again from its next
@@ -107,7 +107,7 @@ class Sharing:
         self.events: list[Event] = []
         """for the session, in order"""
         self.touched: dict[Demand, None] = {}
-        """demands that may have ticks or news; who reads them clears it"""
+        """demands that may have ticks or news; cleared by the reader"""
         self._last = 0
 
     # -- what streams do
@@ -282,7 +282,7 @@ class Sharing:
         self.pose(demand)
 
     def _withdraw(self, demand: Demand) -> None:
-        """End all that serves a demand; who shared its channels asks for himself."""
+        """End all that serves a demand; demands that shared its channels ask for themselves."""
         demand.due = None
         demand.assembly.reset()
         for channel in demand.borrowed.values():
@@ -306,7 +306,7 @@ class Sharing:
     # -- what overlaps
 
     def _plan(self, demand: Demand) -> tuple[dict[QueryPart, tuple[str, ...]], list[Channel]]:
-        """What a demand must ask for itself (by attribute), and the channels that bring the others' share."""
+        """What a demand must ask for itself (by attribute), and the channels of others that bring the rest."""
         query, limits = demand.query, demand.query.limits(self.grid)
         cover: list[QueryPart] | None = None
         rests: dict[QueryPart, tuple[str, ...]] = {}

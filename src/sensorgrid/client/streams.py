@@ -1,9 +1,8 @@
 """One stream: whole ticks from the network to one consumer, at the consumer's pace.
 
-Between network and consumer stands a buffer of `buffer` ticks. When it is full, the stream wants nothing for the
-time being; when half of it has been taken, it asks again from the next tick that it needs. So a slow consumer
-neither fills memory nor loses ticks, as long as the network keeps them; what it no longer keeps comes as a gap, with
-its name.
+Between network and consumer stands a buffer of `buffer` ticks. When it is full, the stream wants nothing for the time
+being; when half of it has been taken, it asks again from the next tick that it needs. So a slow consumer neither fills
+memory nor loses ticks, as long as the network keeps them; a tick that it no longer keeps comes as a named gap.
 """
 
 import asyncio
@@ -55,7 +54,7 @@ class AsyncStream:
         self.missing_points = 0
         """points of them that the network had no value for"""
         self.pauses = 0
-        """how often the consumer was slower than the buffer is long"""
+        """how often the consumer was so slow that the buffer filled up"""
         self.demand = demand
         self._sharing = sharing
         self._pump = pump

@@ -1,7 +1,7 @@
-"""The client for everybody without an event loop: a face of the asynchronous one, which runs in a thread of its own.
+"""The client for programs without an event loop. It wraps the asynchronous client, which runs in its own thread.
 
 Nothing is decided here: every call is handed to the loop and waited for. Ctrl-C and timeouts end the waiting, not the
-connection. Time runs out inside the loop, where nothing can happen between a tick that is taken and one that is given.
+connection. Timeouts expire inside the loop, so no tick is lost between being taken and being handed over.
 """
 
 import asyncio
@@ -277,7 +277,7 @@ class Stream:
 
     @property
     def pauses(self) -> int:
-        """How often the consumer was slower than the buffer is long."""
+        """How often the consumer was so slow that the buffer filled up."""
         return self._stream.pauses
 
     def take(self, ticks: int | None = None) -> list[Field]:
@@ -354,7 +354,7 @@ class _LoopThread:
         """Do something in the loop and wait for it.
 
         If the waiting ends early (Ctrl-C), so does the work; if it was done by then, `undo` is called in the loop with
-        what nobody will get. Meanwhile, `errands` of the work are done here.
+        the result that the caller will not get. Meanwhile, `errands` of the work are done here.
         """
         if threading.current_thread() is self._thread:
             work.close()
@@ -429,7 +429,7 @@ async def _noted(work: Coroutine[Any, Any, T], started: "list[asyncio.Task[T]]")
 
 
 async def _abandon(started: "list[asyncio.Task[T]]", undo: Callable[[T], None] | None) -> None:
-    """End work that nobody waits for any longer; it began before this, as the loop keeps the order."""
+    """End work whose caller no longer waits; it began before this, because the loop keeps the order."""
     (task,) = started
     task.cancel()
     await asyncio.wait([task])

@@ -1,4 +1,4 @@
-"""Fields by their time, for programs that keep a clock of their own.
+"""Fields by their time, for programs with their own clock.
 
 A field is valid from its tick until the next tick of the query. Asking for a time that has not come waits for it.
 """

@@ -36,7 +36,7 @@ from sensorgrid.overlay.roster import Member, Region, Roster, Terms
 from sensorgrid.overlay.settings import Settings
 
 NOWHERE = ("0.0.0.0", "::", "[::]")
-"""what one can listen on, and nobody can dial"""
+"""addresses to listen on that cannot be dialled"""
 CELLS_MAX = 128
 """of a query: each is a message per tick; finer cells would save brokers some padding between them"""
 BEAT_S = 1.0
@@ -70,7 +70,7 @@ class TlsSettings(Strict):
     key_file: str
     """and its key"""
     ca_file: str | None = None
-    """of those who are dialled; the system's if left out"""
+    """certificate authority of brokers that are dialled; the system's if left out"""
 
 
 class NetworkSettings(Strict):
@@ -93,9 +93,9 @@ class NetworkSettings(Strict):
     compress: Literal["none", "lz4"] = "none"
     """values on connections whose other side offers it too"""
     waiting_bytes: Annotated[int, Field(ge=1 << 16)] = 16 << 20
-    """that may wait for a receiver which reads slowly; then it is disconnected and may resume"""
+    """bytes that may wait for a slow receiver; beyond that it is disconnected and may resume"""
     ring_ticks: Annotated[int, Field(ge=2)] = 64
-    """recent ticks that a broker keeps for those who resume"""
+    """recent ticks that a broker keeps for receivers that resume"""
     alive: Duration = 5.0
     """how often a silent connection says that it works; three times this without a word breaks it"""
     open: bool = False
@@ -315,7 +315,7 @@ def _listens(broker: BrokerSettings, subject: str) -> tuple[str, int]:
 def _regions(
     grid: Grid, brokers: tuple[BrokerSettings, ...], version: int, subject: str
 ) -> tuple[Region, ...]:
-    """Every region of every attribute with its owner; what nobody claims is shared out in order.
+    """Every region of every attribute with its owner; regions that no broker claims are shared out in order.
 
     The file does not say who owned a region before. So all epochs rise with its version.
     """

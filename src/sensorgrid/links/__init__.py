@@ -1,1 +1,1 @@
-"""Brokers, clients and pipeline over the network: connections, the first words on them, and who drives whom."""
+"""Brokers, clients and pipeline over the network: connections, greetings, and the drivers of brokers and clients."""

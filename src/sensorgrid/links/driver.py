@@ -1,12 +1,12 @@
 """Drives a broker or a client over real connections: one event in, the effects applied in order, one timer.
 
-This is the whole difference between the simulator's world and ours. A `Driver` owns the connections of one actor:
-it dials where the actor says `Connect`, turns messages into bytes and bytes into messages, and says `PeerUp` and
-`PeerDown`. What the actor does for its user (`Deliver`, `Reply`, `Recall`) is handed to `on_effect`.
+This is all that differs between the simulator and the runtime. A `Driver` owns the connections of one actor: it dials
+where the actor says `Connect`, turns messages into bytes and bytes into messages, and says `PeerUp` and `PeerDown`.
+What the actor does for its user (`Deliver`, `Reply`, `Recall`) is handed to `on_effect`.
 
-Small messages of one turn of the loop go out together. Values that several receivers want are encoded once, and
-the same bytes go to every link. A receiver for which more than `waiting_bytes_max` waits is disconnected: it asks
-again from the tick that it needs, nobody else notices, and memory stays bounded.
+Small messages of one turn of the loop go out together. Values that several receivers want are encoded once, and the
+same bytes go to every link. A receiver for which more than `waiting_bytes_max` waits is disconnected. It asks again
+from the tick that it needs, other receivers notice nothing, and memory stays bounded.
 """
 
 import asyncio
@@ -44,9 +44,9 @@ WAITING_BYTES_MAX = 16 << 20
 BACKLOG_MAX = 10_000
 """messages that may come between a greeting and the first turn of the actor"""
 DIAL_S = 5.0
-"""how long a peer may take to answer before it is dialled again: there may be others to turn to"""
+"""how long a peer may take to answer before another broker is tried, or this one again"""
 RETRY_S = (0.05, 0.1, 0.2, 0.4)
-"""pauses between tries to reach a peer that refuses, as one does that is being restarted"""
+"""pauses between attempts to reach a peer that refuses, for example because it is restarting"""
 TOO_SLOW = 1013
 
 Tap: TypeAlias = Callable[[Instant, Event, list[Effect]], None]
@@ -100,7 +100,7 @@ class Peer:
             self.on_closed(reason)
 
     def serve(self, on_message: Callable[[bytes], None], on_closed: Callable[[str], None]) -> None:
-        """From now on, messages go there; those that have come already go first."""
+        """From now on, call these with what arrives, beginning with messages that have already come."""
         self.on_message, self.on_closed = on_message, on_closed
         backlog, self._backlog = self._backlog, []
         for message in backlog:
@@ -122,7 +122,7 @@ async def greet(
     Raises
     ------
     LinkError
-        If nobody is there or answers in time.
+        If the peer is not there or does not answer in time.
     RefusedError
         If the other side does not want us.
     WireError
@@ -261,7 +261,7 @@ class Driver:
         if self.peers.get(peer) is not connection:
             return
         try:
-            # Values come from brokers only: nobody else gets to make us inflate anything.
+            # Values come from brokers only: no other peer can make us decompress anything.
             found = decode_all(message, unpack if connection.packs and is_broker(peer) else None)
         except CodecError as error:
             connection.close(1007, str(error))

@@ -104,7 +104,7 @@ class Fan:
         self.others: list[tuple[Cut, tuple[PeerId, ...]]] = []
         """those without, who get the same frame through their links"""
         self.odd: list[tuple[ReceiverGroup, tuple[PeerId, ...]]] = []
-        """those who were left out"""
+        """receivers that were left out"""
         cuts: list[Cut] = []
         slots: list[int] = []
         starts = [0]
@@ -219,7 +219,7 @@ class Sending:
 
 @cache
 def prepare() -> None:
-    """Compile the loop, or load what was compiled: better when nobody is there yet than when the first block is."""
+    """Compile the loop, or load it from the cache: better before the first client connects than at the first block."""
     numbers, letters = np.zeros((0, 8), np.int64), np.zeros((0, 0), np.uint8)
     _spread(
         0, 4, 0, numbers, letters, np.zeros(1, np.int64), numbers[:, 0].copy(), SLOTS.ready,

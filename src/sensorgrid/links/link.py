@@ -2,9 +2,9 @@
 
 `picows` speaks the protocol. A message is a head and a body: a server writes a frame's header and the head as one
 small buffer and the body as it is, in one system call and without a copy, so the same body can go to thousands of
-links. What the kernel does not take at once waits in the link, by reference if the body is `bytes`, and `waiting`
-says how much that is; a link never refuses a message, its user decides how much may wait. A client's frames are
-masked (RFC 6455, section 5.3), hence copied: bulk data flows from the one who was dialled.
+links. What the kernel does not take at once waits in the link, by reference if the body is `bytes`, and `waiting` says
+how much that is; a link never refuses a message, its user decides how much may wait. A client's frames are masked (RFC
+6455, section 5.3), hence copied: bulk data flows from the side that was dialled.
 
 For one message to many links at once see `sensorgrid.links.fan`.
 """
@@ -50,7 +50,7 @@ class Handler(Protocol):
         """One whole binary message, which is the callee's. Not called after `close`."""
 
     def closed(self, reason: str) -> None:
-        """It is gone, by whoever's will. The last call."""
+        """The connection is gone, whichever side ended it. The last call."""
 
 
 class Link(Protocol):
@@ -115,7 +115,7 @@ async def dial(
     Raises
     ------
     LinkError
-        If nobody answers in time, or not as a WebSocket server.
+        If no server answers in time, or the answer is not that of a WebSocket server.
     """
     if urlsplit(url).scheme == "ws" and tls is not None:
         raise LinkError(f"link to {url}: found ws:, expected wss:, as certificates are given")
@@ -357,7 +357,7 @@ _header = lru_cache(1024)(frame_header)
 
 
 def _hush_handshakes(loop: asyncio.AbstractEventLoop) -> None:
-    """Who does not speak TLS, or goes away while it is agreed on, is no error of ours and not worth a traceback."""
+    """A peer that does not speak TLS, or leaves during the handshake, is not an error here and gets no traceback."""
     before: Any = loop.get_exception_handler()
     if getattr(before, "hushes", False):
         return
@@ -381,7 +381,7 @@ def _upgrade_required() -> picows.WSUpgradeResponseWithListener:
 
 
 def _blame(transport: picows.WSTransport) -> str:
-    """Why a connection ended without a word of ours or the peer's."""
+    """Why a connection ended although neither side closed it."""
     handshake: Any = transport.close_handshake
     if handshake is not None and handshake.sent is not None:  # picows found nonsense
         return f"closed here: {int(handshake.sent.code)} {handshake.sent.reason or ''}".strip()

@@ -78,7 +78,7 @@ class Observer:
             peer.close()
 
     async def closed(self) -> None:
-        """Hang up, and wait until the connection is gone: for whoever ends the loop next."""
+        """Hang up, and wait until the connection is gone, so that the loop can end after this."""
         peer = self._peer
         self.close()
         if peer is not None and peer.link is not None:

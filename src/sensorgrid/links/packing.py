@@ -29,7 +29,7 @@ def pack(values: bytes) -> bytes:
 
 
 def unpack(data: bytes, expected: int) -> bytes:
-    """The values, of which the header announced so many bytes: nobody makes us allocate more than that."""
+    """The values, exactly as many bytes as the header announced: no sender can make us allocate more."""
     if len(data) < _SIZE.size:
         raise CodecError(f"compressed values: found {len(data)} bytes, expected at least {_SIZE.size}")
     (size,) = _SIZE.unpack_from(data)

@@ -1,8 +1,9 @@
 """The first words on a connection, and how the pipeline hands over its grids.
 
-Who dials says `Hello`: which versions it speaks and what it is. The other side answers with `Welcome`, in the newest
-version that both speak, or with `Sorry` and the reason. Both say which roster they hold; two whose rosters contradict
-each other part. These are maps, so that a newer peer may say more than an older one understands.
+The side that dials says `Hello`: which versions it speaks and what it is. The other side answers with `Welcome`, in
+the newest version that both speak, or with `Sorry` and the reason. Both say which roster they hold; if the rosters
+contradict each other, the connection ends. Greetings are maps, so that a newer peer may say more than an older one
+understands.
 
 After that a broker and its receivers speak `sensorgrid.overlay.codec`. A publisher sends `Publish` and hears `Ack` for
 each, and `Newer` when the roster changes. An observer hears `Status`, a map too, whenever it says anything,
@@ -50,7 +51,8 @@ class NoConnection(StrEnum):
     REGIONS = "regions"
     CROSSED = "crossed"
     UNKNOWN = "unknown"
-    """the roster of the one that was dialled does not name the broker, which holds a newer one: perhaps soon"""
+    """the broker that was dialled does not find the caller in its roster, and the caller holds a newer one: try again
+    soon"""
     FULL = "full"
     STOPPING = "stopping"
     REFUSED = "refused"
@@ -76,7 +78,7 @@ class RefusedError(SensorGridError, ConnectionError):
 
 
 class Hello(msgspec.Struct, frozen=True, tag="Hello"):
-    """Who dials introduces itself."""
+    """The side that dials introduces itself."""
 
     versions: tuple[int, ...]
     """that it speaks"""
@@ -127,7 +129,7 @@ class Sorry(msgspec.Struct, frozen=True, tag="Sorry"):
     """for programs, see `NoConnection`"""
     versions: tuple[int, ...] = VERSIONS
     roster: "Newer | None" = None
-    """from version 2 on, for a broker that holds an older one: it may be none any more"""
+    """from version 2 on, for a broker that holds an older roster: the newer one may not name it any more"""
 
 
 class Newer(msgspec.Struct, frozen=True, tag="Newer", array_like=True):
@@ -165,7 +167,7 @@ class Ack(msgspec.Struct, frozen=True, tag="Ack", array_like=True):
 
 
 class SupplyStatus(msgspec.Struct, frozen=True):
-    """What a broker has of a cell and gives to others."""
+    """A supply of a broker, and its receivers."""
 
     attribute: int
     cell: int
@@ -180,7 +182,7 @@ class SupplyStatus(msgspec.Struct, frozen=True):
 
 
 class Status(msgspec.Struct, frozen=True, tag="Status"):
-    """What a broker says of itself to those who only look."""
+    """What a broker says of itself to an observer."""
 
     id: int
     software: str
@@ -198,7 +200,7 @@ class Status(msgspec.Struct, frozen=True, tag="Status"):
     clients_bytes: int
     """of values sent to clients"""
     streams: tuple[SupplyStatus, ...]
-    """what it has and gives"""
+    """its supplies that have receivers"""
     messages: dict[str, int]
     """sent, by kind"""
 
@@ -328,7 +330,7 @@ def decode_greeting(message: bytes) -> Hello | Welcome | Sorry:
 
 
 def decode_hello(message: bytes) -> Hello:
-    """The first message of somebody who dials."""
+    """The first message of a peer that dials."""
     greeting = decode_greeting(message)
     if not isinstance(greeting, Hello):
         raise WireError(f"first message: found {type(greeting).__name__}, expected Hello")
@@ -435,7 +437,7 @@ def grid_to(grid: Grid) -> dict[str, Any]:
 
 
 def grid_from(plain: dict[str, Any]) -> Grid:
-    """The grid that the other side described; what we do not know of it is an error, as it may matter."""
+    """The grid that the other side described; an unknown property is an error, because it may matter."""
     if set(plain) != set(GRID):
         raise WireError(f"grid: found {', '.join(sorted(plain))}, expected {', '.join(sorted(GRID))}")
     return Grid(**plain)

@@ -1,8 +1,7 @@
-"""Whether a wish can be met, and at whose expense: judgements, without consequences.
+"""Decides whether a request can be met, and who makes room for it. Nothing here has side effects.
 
-`mechanisms/streams.py` takes the consequences: it feeds, evicts, lets wait, refuses. The questions stand apart from
-it because none of them changes anything, so that what a full broker owes to whom (rules 2, 7 and 10) can be read
-without the life of a stream around it.
+`mechanisms/streams.py` acts on the answers: it feeds, evicts, keeps waiting or refuses. The decisions stand apart from
+it so that the rules for a full broker (rules 2, 7 and 10) can be read without the life cycle of a stream around them.
 """
 
 from dataclasses import dataclass
@@ -28,7 +27,7 @@ class Room:
     """What it takes to let a request in."""
 
     yields: tuple[Entry, ...] = ()
-    """who has to go"""
+    """entries that have to leave"""
     to: tuple[PeerId, ...] = ()
     """where they are sent"""
 
@@ -39,7 +38,7 @@ def too_old(supply: Supply, start: int) -> bool:
 
 
 class Admission:
-    """The questions, asked of one broker."""
+    """The decisions of one broker."""
 
     def __init__(self, kernel: BrokerKernel, outlets: OutletsFace, hearsay: HearsayFace) -> None:
         self.kernel = kernel
@@ -63,7 +62,7 @@ class Admission:
         return not any(above in cells for cell in sorted(cells) for above in prefixes(cell >> 1))
 
     def sizes(self, want: Want) -> list[int]:
-        """Points of the entries, counted here: a budget cannot rest on what others claim."""
+        """Points of the entries, counted here: a budget must not depend on what others claim."""
         grid = self.kernel.grid
         cells = [item[0] for item in want.items]
         if any(not 0 < cell.bit_length() <= self.kernel.digits + 1 for cell in cells):
@@ -109,10 +108,9 @@ class Admission:
         return None
 
     def _victims(self, request: WaitingRequest, missing: int) -> list[Entry]:
-        """Receivers of the cell who can take it from the asking broker instead: those already on their way
-        there, then the relay that sent it here, then the largest clients.
-
-        Other brokers keep their slots: two that want the same would push each other out for ever.
+        """Receivers of the cell that can take it from the asking broker instead: first those already on their way
+        there, then the relay that sent the broker here, then the largest clients. Other brokers keep their slots: two
+        brokers that want the same cell would evict each other for ever.
         """
         attribute, peer, via = request.want.attribute, request.peer, request.want.via
         inside = [
@@ -130,7 +128,8 @@ class Admission:
         return chosen if freed >= missing else []
 
     def elsewhere(self, request: WaitingRequest) -> tuple[PeerId, ...]:
-        """Brokers that carry the cell: those it is passed on to, most room first, then those it comes from.
+        """Brokers that carry the cell: those known to take it, most room first, then those on the path by which it
+        comes.
 
         Without the second kind a full relay in front of an owner with room would shut its receivers out.
         """

@@ -28,7 +28,7 @@ class Answers:
         elsewhere: tuple[PeerId, ...] = (),
         parts: tuple[int, ...] = (),
     ) -> None:
-        """A cell is not, or no longer, fed; with `parts` it is said at once."""
+        """A cell is refused, or is no longer fed; a refusal with `parts` is sent at once."""
         if parts:
             self.kernel.send(
                 peer, Refuse(generation, (cell,), reason.text, elsewhere, parts, reason.why.value)

@@ -1,4 +1,4 @@
-"""Boards: what a broker knows, by who found it out.
+"""Boards: what a broker knows, one board for each mechanism that finds something out.
 
 Each board has exactly one writing mechanism, named in its docstring; all others get its read-only face (`faces.py`),
 through `Boards`. Two more boards stand in files of their own: `Outlets` and `Intake`, both written by streams.
@@ -97,11 +97,11 @@ class Asked:
     dialled: bool = False
     """whether the connection had to be opened first, which takes time as well"""
     once_more: bool = False
-    """whether a connection has closed over the question, so that it was asked again"""
+    """whether the connection closed before the answer came, so that the question was repeated"""
 
 
 class Distances:
-    """How far brokers are from each other. Written by the neighbourhood; empty where nobody measures."""
+    """How far brokers are from each other. Written by the neighbourhood; empty where distances are not measured."""
 
     def __init__(self, me: PeerId) -> None:
         self._me = me
@@ -119,7 +119,7 @@ class Distances:
         """grows with every noticeable change of what is known about distances"""
 
     def delay_between(self, a: PeerId, b: PeerId) -> float:
-        """As the one who measured last says: half of a round trip is the same from both ends. Unknown is infinite."""
+        """The latest measurement by either end: half a round trip is the same from both. Infinite if unknown."""
         if a == b:
             return 0.0
         one, other = self._measured(a, b), self._measured(b, a)
@@ -142,7 +142,7 @@ Cells = tuple[tuple[int, int], ...]
 
 @dataclass(frozen=True, slots=True)
 class Carried:
-    """Cells of one attribute that other brokers take from somebody, as far as known."""
+    """Cells of one attribute that other brokers are known to take from a provider."""
 
     version: tuple[int, int]
     carriers: dict[int, tuple[PeerId, ...]]
@@ -184,14 +184,14 @@ class Hearsay:
         self.carried[broker] = cells
 
     def carriers_of(self, attribute: int, cell: int) -> tuple[PeerId, ...]:
-        """Other brokers that take a cell from somebody: from here, or as last heard."""
+        """Other brokers that take a cell: those that take it from here, and those that last said so."""
         known = self.carried_cells(attribute).carriers
         if not known:
             return ()
         return tuple(dict.fromkeys(peer for code in prefixes(cell) for peer in known.get(code, ())))
 
     def carried_cells(self, attribute: int) -> Carried:
-        """Which cells others take from somebody; worked out again when that changes."""
+        """Which cells other brokers take; computed again when that changes."""
         version = (self._version, self._outlets.fed_version)
         known = self._merged.get(attribute)
         if known is None or known.version != version:
@@ -229,4 +229,4 @@ class Requests(dict[tuple[PeerId, int, int], WaitingRequest]):
 Lookup: TypeAlias = tuple[list[Piece], bool]
 """pieces to be located, and whether only the owner will do"""
 Provided: TypeAlias = tuple[int, int, PeerId | None]
-"""(attribute, cell, provider); None: nobody within reach"""
+"""(attribute, cell, provider); None: no provider within reach"""

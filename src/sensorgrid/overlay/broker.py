@@ -110,7 +110,7 @@ class Broker:
         return soonest
 
     def _batch(self, event: Batch, now: Instant) -> None:
-        """Some messages follow each other without more ado; others want the work before them done."""
+        """Some messages can be handled in a row; others need the work before them to be finished first."""
         for message in event.messages:
             if event.peer not in self.kernel.links.up:
                 break
@@ -124,7 +124,7 @@ class Broker:
             self._handlers.get(type(message), _ignore)(peer, message)
 
     def _happened(self, event: Event | LocalEvent) -> None:
-        """Connections are the kernel's; the rest is for whoever listens."""
+        """The kernel handles connections; mechanisms that listen hear the rest."""
         kernel = self.kernel
         match event:
             case PeerUp(peer, version):
@@ -160,4 +160,4 @@ class Broker:
 
 
 def _ignore(peer: PeerId, message: Message) -> None:
-    """What nobody says to a broker."""
+    """Messages that are never sent to a broker."""

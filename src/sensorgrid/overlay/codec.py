@@ -23,7 +23,7 @@ PACKED = 0x80
 """in the first byte: the values are compressed"""
 _PREFIX = struct.Struct("<BI")
 _ANY_TICK, _OTHER_TICK = 0x5A17_9C3E_60D1_B48F, 0x25E8_63C1_9F2E_4B70
-"""ticks that take eight bytes, no two of them alike: where heads with them differ, the tick stands"""
+"""ticks that take eight different bytes each: where two heads made with them differ is the place of the tick"""
 _Tick = Annotated[int, msgspec.Meta(ge=-(1 << 53), le=1 << 53)]
 
 
@@ -50,7 +50,7 @@ _TYPES = ("<f4", "<f8")
 
 @lru_cache(maxsize=1)
 def _decoder(kinds: int) -> "msgspec.msgpack.Decoder[_FeedHeader | Message]":
-    """For all messages that are known: of so many kinds, so that it is made again when another one is defined."""
+    """Decodes all known messages; `kinds` is their number, so that a new decoder is made when another is defined."""
     plain = [kind for kind in messages.known.values() if kind is not Feed]
     return msgspec.msgpack.Decoder(Union[(_FeedHeader, *plain)])
 

@@ -1,7 +1,7 @@
-"""What was offered in vain, so that it is not offered again soon (rule 11).
+"""Offers that were declined, so that they are not repeated soon (rule 11).
 
-Replication, relays and trees keep such a book each: of brokers that did not take a cell, and of receivers that did not
-go where they were sent.
+Replication, relaying and trees each keep such a book: of brokers that did not take a cell, and of receivers that did
+not go where they were sent.
 """
 
 from collections.abc import Hashable, Iterator, Mapping
@@ -26,7 +26,7 @@ class Declined(Generic[Subject]):
         self._brokers: dict[Subject, dict[PeerId, int]] = {}
 
     def note(self, subject: Subject, broker: PeerId, now: Instant, news: int = 0) -> None:
-        """It failed, as far as the news of the broker went that were known then."""
+        """The offer failed; `news` is the version of the broker's news known at the time."""
         self._until.pop((subject, broker), None)
         self._until[subject, broker] = now + DECLINED_S
         self._brokers.setdefault(subject, {})[broker] = news
@@ -55,7 +55,7 @@ class Declined(Generic[Subject]):
         return self._brokers.get(subject, _NOBODY)
 
     def next_wakeup(self) -> Instant | None:
-        """When the oldest is forgiven."""
+        """When the oldest expires."""
         return next(iter(self._until.values()), None)
 
     def __contains__(self, key: tuple[Subject, PeerId]) -> bool:

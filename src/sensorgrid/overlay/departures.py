@@ -1,8 +1,8 @@
-"""Receivers that were sent to another broker, until they have left or turned out to stay.
+"""Receivers that were sent to another broker, until they leave or turn out to stay.
 
 Replication and relays move receivers in the same way: each is redirected, keeps being fed, and leaves when its new
-provider feeds it (make before break). Who is still here when the time is up stays; whoever sent it off hears of it,
-and does not try the same again soon (rule 11).
+provider feeds it (make before break). A receiver that is still here when the time is up stays. The mechanism that sent
+it off is told, and does not try the same again soon (rule 11).
 """
 
 from collections import deque
@@ -28,7 +28,7 @@ class _Group(Generic[Reason]):
 
 
 class Departures(Generic[Reason]):
-    """Of one mechanism; `Reason` is what it wants to be reminded of when receivers stay, and which."""
+    """The departures of one mechanism. `Reason` is what the mechanism is reminded of when receivers stay."""
 
     def __init__(
         self, kernel: BrokerKernel, service: Service, failed: Callable[[Reason, list[Entry]], None]
@@ -56,7 +56,7 @@ class Departures(Generic[Reason]):
         return going
 
     def peer_down(self, peer: PeerId) -> None:
-        """Nobody can go there now."""
+        """No receiver can go there now."""
         ended = [group for group in self._groups if group.to == peer]
         if ended:
             self._groups = deque(group for group in self._groups if group.to != peer)
@@ -68,7 +68,7 @@ class Departures(Generic[Reason]):
         return self._groups[0].due if self._groups else None
 
     def woke(self) -> None:
-        """Who is still here stays."""
+        """Receivers that are still here stay."""
         while self._groups and self._groups[0].due <= self.kernel.now:
             group = self._groups.popleft()
             stayed = self._stay(group)
@@ -76,7 +76,7 @@ class Departures(Generic[Reason]):
                 self.failed(group.why, stayed)
 
     def _stay(self, group: _Group[Reason]) -> list[Entry]:
-        """Those who are still here; who was sent elsewhere since is not meant."""
+        """Receivers that are still here, without those that have been sent elsewhere since."""
         here = [entry for entry in group.entries if entry.going == group.to]
         for entry in here:
             self.service.stay(entry)

@@ -60,7 +60,7 @@ class Woke:
 
 @dataclass(frozen=True, slots=True)
 class Learned:
-    """Somebody outside tells a roster: a file, a greeting, an operator. It counts if it is newer."""
+    """A roster from outside: from a file, a greeting or an operator. It is adopted if it is newer."""
 
     roster: Roster
 
@@ -108,7 +108,7 @@ class Advised:
 
 @dataclass(frozen=True, slots=True)
 class Outdated:
-    """Somebody names a higher epoch or version than this broker knows: its roster may be old."""
+    """A peer names a higher epoch or version than this broker knows: the roster here may be old."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,7 +150,7 @@ class Submitted:
 
 @dataclass(frozen=True, slots=True)
 class Refined:
-    """A user wants the running query otherwise; what it has already goes on."""
+    """A user changes a running query; the streams that both versions need go on."""
 
     query: QueryId
     ask: Query
@@ -158,7 +158,7 @@ class Refined:
 
 @dataclass(frozen=True, slots=True)
 class Moved:
-    """A client is elsewhere: other brokers are near."""
+    """A client has moved: other brokers are near now."""
 
     brokers: tuple[PeerId, ...]
     """the nearest first"""
@@ -166,7 +166,7 @@ class Moved:
 
 @dataclass(frozen=True, slots=True)
 class Cancelled:
-    """A user has enough."""
+    """A user cancels a query."""
 
     query: QueryId
 
@@ -200,14 +200,14 @@ Event: TypeAlias = BrokerEvent | ClientEvent
 
 @dataclass(frozen=True, slots=True)
 class Broken:
-    """A connection works no longer, though nobody closed it: it is given up, and `PeerDown` follows."""
+    """A connection no longer works, though neither end closed it. It is given up, and `PeerDown` follows."""
 
     peer: PeerId
 
 
 @dataclass(frozen=True, slots=True)
 class Unused:
-    """A connection that nobody needs is closed; the peer is well."""
+    """An unused connection is closed; the peer is well."""
 
     peer: PeerId
 
@@ -222,7 +222,7 @@ class RosterChanged:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TickComplete:
-    """A supply has its next tick, whole, of whatever revision it was when first heard of."""
+    """A supply has its next tick in full, in whichever revision arrived first."""
 
     attribute: int
     cell: int
@@ -232,7 +232,7 @@ class TickComplete:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TickRevised:
-    """A supply has better values for a tick that it has had, or that was missing."""
+    """A supply has better values for a tick that it had already, or that was missing."""
 
     attribute: int
     cell: int
@@ -302,7 +302,7 @@ class Recall:
 
 @dataclass(frozen=True, slots=True)
 class Adopted:
-    """A newer roster is held here from now on: for those who are no peers, such as publishers."""
+    """A newer roster is held here from now on; tells those that are not peers, such as publishers."""
 
     roster: Roster
 

@@ -1,7 +1,7 @@
-"""What mechanisms see of each other: boards without their mutators, and the two things that one asks of another.
+"""What mechanisms see of each other: boards without their mutators, and two interfaces for requests.
 
-A board's face has properties and mappings only, so a reader that writes is an error of types. Entries, supplies and
-pieces are handed out as they are; whoever wants one changed asks streams (`service.py`).
+A board's face has properties and mappings only, so writing through it is a type error. Entries, supplies and pieces
+are handed out as they are; a mechanism that wants one changed asks streams (`service.py`).
 """
 
 # ruff: noqa: D102  (what a name means stands at the board itself)
@@ -135,17 +135,17 @@ class IntakeFace(Protocol):
 
 
 class Placement(Protocol):
-    """Whoever plans the trees of this owner's cells."""
+    """Plans the trees of this owner's cells."""
 
     def place(self, asker: PeerId, attribute: int, cell: int) -> PeerId:
-        """Who shall feed a cell of this owner to a broker that asks for it first."""
+        """The broker that should feed a cell of this owner to a broker that asks for it for the first time."""
 
     def saves(self, provider: PeerId, receiver: PeerId) -> bool:
         """Whether it would save links if a provider fed a receiver without this relay."""
 
 
 class BudgetListener(Protocol):
-    """Whoever keeps what is heard of others' budgets."""
+    """Keeps what other brokers say of their budgets."""
 
     def corrected(self, peer: PeerId, free: int) -> None:
         """A broker has said, in answer to an offer, what it has free."""

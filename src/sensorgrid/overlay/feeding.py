@@ -1,7 +1,7 @@
-"""Ticks down to receivers: every entry in tick order, revisions behind it, gaps by name (rules 6 and 7).
+"""Sends ticks to receivers: each entry in tick order, revisions later, gaps by name (rules 6 and 7).
 
-The half of a stream that never says no: who is fed is settled elsewhere (`admission.py`, `mechanisms/streams.py`),
-here a supply's ring and its entries are all that counts. It is what a broker does most of its time.
+Nothing is refused here: `admission.py` and `mechanisms/streams.py` have decided who is fed. All that counts is a
+supply's ring and its entries. A broker spends most of its time in this module.
 """
 
 from sensorgrid.model.block import Slab
@@ -45,7 +45,7 @@ def forward(
 def _tap(
     kernel: BrokerKernel, supply: Supply, tick: int, revision: int | None, slabs: tuple[Slab, ...] | None
 ) -> None:
-    """Report what became of a tick, to whoever listens; `revision` is None if it is the supply's next one."""
+    """Report what became of a tick to mechanisms that listen; `revision` is None if it is the supply's next tick."""
     at = (supply.attribute, supply.cell)
     if slabs is None:
         kernel.happened.put(TicksMissing(*at, tick, tick + 1))
@@ -56,7 +56,7 @@ def _tap(
 
 
 def _spread(kernel: BrokerKernel, supply: Supply, tick: int, slabs: tuple[Slab, ...]) -> bool:
-    """Send a block to all entries that go in step, as one effect; whether that was all of them."""
+    """Send a block to all entries that go in step, as one effect; returns whether those were all entries."""
     table = supply.table
     if len(supply.entries) < PLAN_MIN or len(slabs) != 1:
         return False
@@ -100,9 +100,9 @@ def skip(kernel: BrokerKernel, supply: Supply, until: int) -> None:
 
 
 def catch_up(kernel: BrokerKernel, entry: Entry, supply: Supply) -> None:
-    """Send a new entry what it missed, and before that what has changed of the ticks just before its own.
+    """Send a new entry the ticks that it missed; before them, send revisions of the ticks just before its first.
 
-    What the receiver has of those it has said (rule 7): revision 0, unless it named another one or a gap.
+    The receiver has said which revisions it holds of those (rule 7): 0, unless it named another one or a gap.
     """
     if supply.head is None:
         return

@@ -4,8 +4,8 @@ Receivers that want the same part of the same cell share one row. A block is loo
 once, and the same slabs go to all its entries. Rows are compiled when the first block needs them.
 
 Most receivers of a supply go in step: each has had all ticks and wants one rectangle of the next. They make one
-`SendPlan`, compiled when somebody joins or leaves and carried out for tick after tick (the effect `Spread`): to say the
-same to thousands one by one costs more than to send it.
+`SendPlan`, compiled when a receiver joins or leaves and carried out tick after tick (the effect `Spread`). One `Send`
+for each of thousands of receivers would cost more than the sending itself.
 """
 
 from collections.abc import Iterator
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from sensorgrid.overlay.outlets import Entry
 
 PLAN_MIN = 8
-"""receivers below which a plan is not worth its making"""
+"""with fewer receivers a plan costs more than it saves"""
 
 
 class ReceiverGroup:
@@ -64,12 +64,12 @@ class SendPlan:
         self.groups = groups
         self.receivers = sum(len(group.peers) for group in groups)
         self.points = sum(len(range(*s.y)) * len(range(*s.x)) * len(s.peers) for s in groups)
-        """values that all of them get together"""
+        """values sent to all of them in total"""
         self.memo: Any = None
-        """of whoever carries it out"""
+        """for the driver that carries it out"""
 
     def sends(self, tick: int, slab: Slab) -> Iterator[tuple[PeerId, Feed]]:
-        """Who is sent what."""
+        """Each receiver with its message."""
         for group in self.groups:
             feed = group.feed(tick, slab)
             for peer in group.peers:

@@ -15,7 +15,7 @@ def box_of(grid: Grid, cell: int) -> Box:
 
 
 def points_of(grid: Grid, cell: int) -> int:
-    """Points of a cell in one period: what a stream of it costs, whatever is in it."""
+    """Points of a cell in one period: what a stream of it costs, whatever the values."""
     return grid.points_per_period >> (cell.bit_length() - 1)
 
 
@@ -53,7 +53,7 @@ def touch(grid: Grid, a: Box, b: Box) -> bool:
 
 
 def view_of(me: PeerId, regions: Iterable[Region], grid: Grid) -> tuple[Region, ...]:
-    """What of the regions one broker routes by: its own and those that touch them, for each attribute."""
+    """The regions by which one broker routes: its own and those that touch them, for each attribute."""
     known = sorted(regions, key=lambda r: (r.attribute, r.cell))
     boxes = {(r.attribute, r.cell): box_of(grid, r.cell) for r in known}
     mine = [(r.attribute, boxes[r.attribute, r.cell]) for r in known if r.owner == me]

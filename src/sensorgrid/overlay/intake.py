@@ -1,16 +1,16 @@
 """The receiving end of streams: pieces, who feeds them, and how they change provider.
 
-A receiver keeps one next tick and one provider per *piece*: a cell, or for a client the part of a cell that its
-query wants. Clients and relaying brokers receive in exactly the same way; what they do with what arrives is
-their `IntakeHost`'s business.
+A receiver keeps one next tick and one provider per *piece*: a cell, or for a client the part of a cell that its query
+wants. Clients and relaying brokers receive in exactly the same way; their `IntakeHost` decides what becomes of the
+data.
 
 A piece has at most one `feed`, whose blocks it lives on, and one `trial`, a feed that would replace it. The
 trial takes over only when its path is known, does not lead through this receiver, and it stands at the piece's
 next tick: it was asked to begin there and has been granted, or its blocks have caught up with what the feed
 brought meanwhile. Make before break. Blocks of both are welcome; each is clipped to what is missing.
 
-What comes from an owner of a higher epoch is preferred: a feed is not given up for a trial of a lower one, and where
-the roster names a newer owner than the one that the feed comes from, the new one is tried after a while.
+Data of an owner with a higher epoch are preferred. A feed is never given up for a trial of a lower epoch. If the
+roster names a newer owner than the one at the head of the feed's path, the receiver tries the new owner after a while.
 """
 
 from collections.abc import Iterable
@@ -46,7 +46,7 @@ SEARCHES_MAX = 6
 
 
 class PieceFeed:
-    """One entry at one provider, seen from the receiver."""
+    """One provider's stream of a piece: an entry there, seen from the receiver."""
 
     __slots__ = ("at", "cell", "epoch", "generation", "path", "peer")
 
@@ -99,17 +99,17 @@ class Piece:
         self.revisions: dict[int, int] = {}
         """of recent ticks that were revised"""
         self.tried: tuple[PeerId, ...] = ()
-        """providers asked in vain since it was last fed"""
+        """providers that were asked without success since it was last fed"""
         self.hints: tuple[PeerId, ...] = ()
         """providers worth asking"""
         self.why: Reason | None = None
         """the refusal that weighs most since it was last fed"""
         self.heir: tuple[int, PeerId] | None = None
-        """(epoch, owner) as the roster has it, if its feed came from an owner before that one"""
+        """(epoch, owner) by the roster, if the feed still comes from an earlier owner"""
         self.due: Instant | None = None
         """when something must have happened"""
         self.passing = False
-        """its receivers are on their way to another broker, which has taken it over: it is not searched for at once"""
+        """another broker has taken it over and its receivers are on their way there: it is not searched for at once"""
 
     def __repr__(self) -> str:
         return f"<Piece {self.attribute}:{bin(self.cell)[3:]} next {self.next}>"
@@ -148,7 +148,7 @@ class IntakeHost(Protocol):
         """A piece has another path, or none at present."""
 
     def lost(self, piece: Piece, reason: Reason) -> None:
-        """Nobody feeds a piece; the host has to drop it."""
+        """No broker feeds a piece; the host has to drop it."""
 
     def cut(self, piece: Piece, parts: list[int]) -> list[Piece] | None:
         """Replace a piece by its parts, if this host can; the first keeps nothing of the piece's state."""
@@ -210,13 +210,13 @@ class Intake:
         self.host.locate(pieces, owner)
 
     def unlocated(self, piece: Piece) -> None:
-        """Nobody can be found for a piece at present."""
+        """No provider can be found for a piece at present."""
         if piece.feed is None and piece.trial is None:
             piece.due = None
             self.host.lost(piece, NOBODY)
 
     def drop(self, pieces: Iterable[Piece]) -> None:
-        """Want pieces no longer; nothing of them stays (rule 9)."""
+        """Stop wanting pieces; no trace of them stays (rule 9)."""
         leaving: dict[tuple[PeerId, int], list[int]] = {}
         for piece in pieces:
             for feed in (piece.feed, piece.trial):
@@ -228,20 +228,21 @@ class Intake:
             self.host.send(peer, Leave(generation, tuple(cells)))
 
     def watch(self, piece: Piece, due: Instant | None) -> None:
-        """Something must have happened to a piece by then; None: nothing need."""
+        """Set the deadline by which something must have happened to a piece; None: no deadline."""
         piece.due = due
         if due is not None:
             self._serial += 1
             heappush(self._due, (due, self._serial, piece))
 
     def uses(self, peer: PeerId) -> bool:
-        """Whether anything comes, or shall come, from a peer."""
+        """Whether anything comes, or is awaited, from a peer."""
         return bool(self.feeds.get(peer))
 
     def succeeded(self, roster: Roster) -> None:
-        """Regions may have other owners: streams of the old ones shall come from the new ones before long.
+        """Regions may have new owners: streams from the old owners should soon come from the new ones.
 
-        Old owners see to that themselves; what is still fed by one after a while goes to the new one on its own.
+        Old owners redirect their receivers. A piece that an old owner still feeds after a while goes to the new owner
+        by itself.
         """
         if not self.host.roams:
             return
@@ -267,7 +268,7 @@ class Intake:
             if message.path is not None:
                 feed.epoch = message.epoch
             if message.path is not None and self.host.me in message.path:
-                # Whoever finds itself in a path leaves at once, for the owner: two crossed redirects form a
+                # A receiver that finds itself in a path leaves at once, for the owner: two crossed redirects form a
                 # circle in which no block will ever show.
                 self.circles += 1
                 self._abandon(piece, feed)
@@ -282,7 +283,7 @@ class Intake:
                 self.host.moved(piece)
 
     def refused(self, peer: PeerId, message: Refuse) -> None:
-        """A provider does not, or no longer, feed entries."""
+        """A provider refuses entries, or stops feeding them."""
         for cell in message.cells:
             for piece, feed in self._entries(peer, message.generation, cell):
                 self._forget(feed)
@@ -402,7 +403,7 @@ class Intake:
         self.host.fed(piece, tick, revision, slabs)
 
     def _skip(self, piece: Piece, feed: PieceFeed, tick: int, until: int) -> None:
-        """A gap, however long, is one step; what it names may still come, as data replace a gap."""
+        """A gap, however long, is one step. Its ticks may still come, because data replace a gap."""
         first = piece.next
         old = feed is not piece.feed and piece.feed is not None and 0 < feed.epoch < piece.feed.epoch
         if tick <= first < until and not old:  # an owner that was replaced no longer knows what there is
@@ -449,7 +450,8 @@ class Intake:
                 self._search(piece, reason)
 
     def _search(self, piece: Piece, reason: Reason) -> None:
-        """Try the next provider that was named, then the owner, then give up: nobody wanders (rule 10)."""
+        """Try the next provider that was named, then the owner, then give up: no receiver searches for ever (rule
+        10)."""
         if piece.passing:
             piece.passing = False
             self._arm(piece, self.settings.patience_s)
@@ -545,7 +547,7 @@ class Intake:
 
 
 def _divide(parts: tuple[int, ...], cell: int) -> bool:
-    """Whether parts are more than one and make up a cell exactly: who said so may be wrong."""
+    """Whether there are several parts and they make up a cell exactly: the peer that named them may be wrong."""
     finest = max((part.bit_length() for part in parts), default=0)
     leaves = sorted(
         (part << (finest - part.bit_length()), 1 << (finest - part.bit_length())) for part in parts

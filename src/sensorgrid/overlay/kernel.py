@@ -1,8 +1,8 @@
 """What all mechanisms of a broker have in common and none of them owns.
 
-Who the broker is, its grid and settings, the time, chance, its connections, and what goes out. A mechanism that needs
-another's work leaves it in an `Inbox` or a `Notebook`, which the other one reads when it settles; facts that they share
-lie on boards (`boards.py`, `outlets.py`), each of which one mechanism writes.
+The kernel holds the broker's identity, grid and settings, the time, the random numbers, the connections, and the
+effects. A mechanism that has work for another leaves it in an `Inbox` or a `Notebook`, which the other reads when it
+settles. Shared facts lie on boards (`boards.py`, `outlets.py`), each written by one mechanism.
 """
 
 from collections import deque
@@ -33,23 +33,23 @@ class Inbox(deque[Item]):
         self.append(item)
 
     def take(self) -> Item:
-        """The oldest; the reader's."""
+        """Take out the oldest; for the reader."""
         return self.popleft()
 
 
 class Notebook(dict[Note, None]):
-    """What has changed, each thing noted once, in the order in which it first did, for one mechanism to look at."""
+    """What has changed, for one mechanism to look at: each thing once, in the order of its first change."""
 
     def note(self, note: Note) -> None:
         """Something has changed."""
         self[note] = None
 
     def strike(self, note: Note) -> None:
-        """It is there no longer."""
+        """Strike a note, if it is there."""
         self.pop(note, None)
 
     def take(self) -> dict[Note, None]:
-        """All notes; the reader's."""
+        """Take out all notes; for the reader."""
         notes = dict(self)
         self.clear()
         return notes
@@ -80,11 +80,11 @@ class Links:
             queue.append(message)
 
     def understands(self, peer: PeerId, message: Message) -> bool:
-        """Whether a peer speaks a version that has this message; of one that is being dialled it is not known yet."""
+        """Whether a peer speaks a version that has this message; unknown while the peer is being dialled."""
         return not self.versions or message.since <= self.versions.get(peer, VERSION)
 
     def opened(self, peer: PeerId, now: Instant, version: int = VERSION) -> None:
-        """A connection is there, on which a version is spoken."""
+        """A connection is open; both ends speak this version."""
         self.up[peer] = now
         self.versions.pop(peer, None)
         if version < VERSION:
@@ -113,7 +113,7 @@ class Counters:
     messages: dict[str, int] = field(default_factory=dict)
     """sent, by kind"""
     masked_points: int = 0
-    """values not shown for a value range"""
+    """values masked by a value range"""
     delegations: int = 0
     """decisions to move load"""
     evictions: int = 0
@@ -126,7 +126,7 @@ class BrokerKernel:
     def __init__(self, me: PeerId, grid: Grid, settings: Settings, rng: Random, incarnation: int = 0) -> None:
         self.me = me
         self.incarnation = incarnation
-        """larger than in any earlier life of this broker, so that others believe what it says anew"""
+        """larger than in any earlier life of this broker, so that others accept what it says after a restart"""
         self.grid = grid
         self.settings = settings
         self.rng = rng
@@ -135,19 +135,19 @@ class BrokerKernel:
         """what follows from the present event, in order"""
         self.links = Links(self.effects)
         self.digits = min(settings.depth, layout_of(grid).digits)
-        """of the longest cell that anybody may ask for"""
+        """digits of the longest cell that a receiver may ask for"""
         self.counters = Counters()
         self.happened: Inbox[LocalEvent] = Inbox()
         """events that mechanisms report; the broker passes them on before it lets mechanisms settle"""
         self.tapped = False
-        """whether anybody listens to what becomes of supplies"""
+        """whether a mechanism listens to what becomes of supplies"""
 
     def have(self, effect: Effect) -> None:
         """Have the world do something."""
         self.effects.append(effect)
 
     def send(self, peer: PeerId, message: Message) -> None:
-        """Send a message, counted by kind. Receivers dial: what answers a peer that is gone is dropped."""
+        """Send a message and count it by kind. Receivers dial, so an answer to a peer that is gone is dropped."""
         links = self.links
         if peer not in links.up and peer not in links.dialling and not message.dials:
             return

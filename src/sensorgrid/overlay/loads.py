@@ -1,8 +1,8 @@
-"""What clients have from a broker and could have from another: sums per cell, kept up to date entry by entry.
+"""What clients take from a broker and could take from another: sums per cell, updated entry by entry.
 
-Two sums. `whole` counts an entry at exactly its cell, which is what the paper's load(r) needs: queries that lie in
-a region altogether. `parts` spreads each entry over the finest cells that may be delegated, since an entry that is
-larger than a delegated cell can be cut. How an entry spreads is worked out when somebody asks, once per entry.
+Two sums. `whole` counts an entry at exactly its cell, which is what the paper's load(r) needs: queries that lie in a
+region altogether. `parts` spreads each entry over the finest cells that may be delegated, since an entry that is
+larger than a delegated cell can be cut. How an entry spreads is computed on demand, once per entry.
 """
 
 from dataclasses import dataclass
@@ -50,7 +50,7 @@ class Loads:
         self._not_in_whole[entry] = self._not_in_parts[entry] = None
 
     def remove(self, entry: "Entry") -> None:
-        """Count it no longer."""
+        """Stop counting it."""
         if entry in self._not_in_whole:
             del self._not_in_whole[entry]
         else:
@@ -68,7 +68,7 @@ class Loads:
         return self._whole
 
     def parts(self) -> Sums:
-        """By attribute and finest cell: all entries, those that are larger by their share in it."""
+        """By attribute and finest cell: all entries; a larger entry counts by its points in the cell."""
         for entry in self._not_in_parts:
             _change(self._parts, entry.attribute, self._spread(entry), 1)
         self._not_in_parts.clear()

@@ -1,4 +1,4 @@
-"""What a mechanism is: a part of what a broker does, which says itself what it listens to.
+"""A mechanism: a part of what a broker does, which declares what it listens to.
 
 The broker knows none of them by name. It passes on messages and events, lets mechanisms settle until none has work
 left for another, and asks when they want to be woken.
@@ -16,26 +16,26 @@ Listeners: TypeAlias = Mapping[type, Callable[[Any], None]]
 
 
 class Mechanism:
-    """Base of all mechanisms; whatever it does not say or do, it does not care about."""
+    """Base of all mechanisms; a mechanism overrides only what concerns it."""
 
     handlers: Handlers = MappingProxyType({})
-    """what it does about messages; no two mechanisms handle the same kind"""
+    """its handlers of messages; no two mechanisms handle the same kind"""
     listens: Listeners = MappingProxyType({})
-    """what it does about events of this broker (`events.py`): all mechanisms that listen hear of one, in turn"""
+    """its handlers of local events (`events.py`): every mechanism that listens hears of an event, in turn"""
     in_a_row = False
     """whether its messages, where several came together, are handled without settling between them"""
 
     def settle(self) -> bool:
-        """Do what others left for it; whether others may have something to do now."""
+        """Do the work that others left; returns whether others may have work now."""
         return False
 
     def finish(self) -> None:
-        """Say what it held back until all have settled."""
+        """Send what it held back until all mechanisms had settled."""
 
     def next_wakeup(self) -> Instant | None:
         """When it wants to be woken."""
         return None
 
     def leftovers(self) -> Mapping[str, object]:
-        """What must be empty when nobody wants anything any more, for tests and simulations."""
+        """What must be empty once no receiver wants anything, for tests and simulations."""
         return {}

@@ -36,13 +36,13 @@ class Why(StrEnum):
     NO_ROOM = "no room"
     """more budget would have prevented it"""
     UNHEARD = "unheard"
-    """nobody answered, which may only mean that a question was lost"""
+    """no broker answered, which may only mean that a question was lost"""
     TOO_OLD = "too old"
     CUT = "cut"
     MOVED = "moved"
     STOPS = "stops"
     OWNER = "owner"
-    """somebody else owns it"""
+    """another broker owns it"""
     NOBODY = "nobody"
     SENSELESS = "senseless"
     BROKEN = "broken"
@@ -90,7 +90,7 @@ class Clip(Struct, frozen=True, array_like=True, gc=False):
 
 
 class Speaker(Enum):
-    """Who may say a message to a broker; from anybody else it is ignored."""
+    """Who may send a message to a broker; from other senders it is ignored."""
 
     ANYONE = "anyone"
     BROKERS = "brokers"
@@ -148,9 +148,9 @@ class Want(Message, frozen=True):
     via: PeerId | None = None
     """who sent me here: your provider, if you have none yet"""
     stays: bool = False
-    """I can dial nobody else: do not redirect me"""
+    """I can dial no other broker: do not redirect me"""
     held: tuple[tuple[Code, int, int], ...] = ()
-    """(cell, tick, revision) of recent ticks before those that I have in another revision than 0; -1: as a gap"""
+    """(cell, tick, revision) of earlier ticks that I hold in a revision other than 0; -1: as a gap"""
     added = MappingProxyType({"held": 2})
 
 
@@ -183,7 +183,7 @@ class Grant(Message, frozen=True):
 
 
 class Refuse(Message, frozen=True):
-    """You are not, or no longer, fed."""
+    """You are refused, or no longer fed."""
 
     said_by = ANYONE
     dials = False
@@ -213,7 +213,7 @@ _OLD_WORDS = {
     for reason in (NO_ROOM, NOBODY_ANSWERS, NO_ANSWER)
     for said in (reason.text, f"no provider: {reason.text}")
 }
-"""what version 1 says that makes a difference"""
+"""texts of version 1 that stand for a code"""
 
 
 class Redirect(Message, frozen=True):
@@ -279,7 +279,7 @@ class Find(Message, frozen=True):
 
 
 class Found(Message, frozen=True):
-    """Back along the trail: parts of the cells and who feeds them; None: nobody within reach."""
+    """Back along the trail: parts of the cells and their providers; None: no provider within reach."""
 
     said_by = BROKERS
     dials = True
@@ -377,7 +377,7 @@ class Pong(Message, frozen=True):
 
 
 class Shifted(Message, frozen=True):
-    """What I see has changed: to those who should not wait until they ask."""
+    """What I see has changed: for brokers that should know before they next ask."""
 
     said_by = BROKERS
     dials = True
@@ -406,7 +406,7 @@ class Steer(Message, frozen=True):
     dials = True
 
     items: tuple[tuple[int, Code, PeerId, PeerId], ...]
-    """(attribute, cell, new provider, where that one takes it from if it has it not)"""
+    """(attribute, cell, new provider, and the provider from which that one takes it if it does not have it)"""
 
 
 # -- membership

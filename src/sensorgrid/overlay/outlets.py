@@ -62,11 +62,11 @@ class Entry:
         self.in_step = False
         """whether it is in its supply's plan; see `sensorgrid.overlay.forwarding`"""
         self.stays = False
-        """its receiver can dial nobody else"""
+        """its receiver can dial no other broker"""
         self.going: PeerId | None = None
         """where its receiver was redirected to"""
         self.spread: dict[int, int] | None = None
-        """its points in each of the finest cells, once somebody wanted to know"""
+        """its points in each of the finest cells, computed on demand"""
         self.held = NOTHING
         """recent ticks before its first that its receiver has in another revision than 0, until it is fed"""
 
@@ -121,7 +121,7 @@ class Supply:
         self.reading = False
         """whether its owner, this broker, still waits for the tail of the lake"""
         self.standing = False
-        """whether it is taken for nobody, as this broker is to own it"""
+        """whether it is taken without receivers, because this broker is to own it"""
         self.moves: PeerId | None = None
         """the new owner, to which receivers are sent as soon as it feeds this broker"""
         self.ring: dict[int, Tick] = {}
@@ -167,7 +167,7 @@ class Reservation:
     left: int
     due: Instant
     provider: PeerId | None = None
-    """who feeds the cell, if not the one who asked"""
+    """the provider of the cell, if it is not the broker that asked"""
 
 
 class Outlets:
@@ -188,11 +188,11 @@ class Outlets:
         self.used = 0
         """points per period of all entries"""
         self.reservations: dict[tuple[PeerId, int], Reservation] = {}
-        """by who asked and his number"""
+        """by the broker that asked and its number"""
         self.reserved = 0
         """points per period that are promised to receivers on their way here"""
         self.freed = False
-        """whether those who wait may find room now"""
+        """whether waiting requests may find room now"""
         self.entries: dict[PeerId, dict[tuple[int, int], Entry]] = {}
         """by receiver, generation and cell"""
         self.supplies: dict[int, dict[int, Supply]] = {}
@@ -207,9 +207,9 @@ class Outlets:
         self.fed_version = 0
         """grows with every change of `fed`"""
         self._changed = changed
-        """supplies whose receiving brokers have changed, for whoever wants to know; None: nobody does"""
+        """supplies whose receiving brokers have changed, for a mechanism that listens; None: none does"""
         self._rerouted = rerouted
-        """(attribute, cell) that came, went, or come another way; the same"""
+        """(attribute, cell) that came, went, or come by another path; None: no mechanism listens"""
         self.leaving = 0
         """points per period of entries whose receivers were redirected and have not left yet"""
 
@@ -283,7 +283,7 @@ class Outlets:
             below[code] = below.get(code, 0) + 1
 
     def drop_supply(self, supply: Supply) -> None:
-        """Have it no longer."""
+        """Remove a supply."""
         self._taken = None
         self.reroute(supply)
         if self._changed is not None:
@@ -296,13 +296,13 @@ class Outlets:
                 del below[code]
 
     def turn(self, supply: Supply, piece: Piece | None) -> None:
-        """An owner comes to take its region from another one, or a relay comes to own it (None)."""
+        """An owner begins to take its region from another broker, or a relay begins to own it (None)."""
         supply.piece = piece
         self._taken = None
         self.reroute(supply)
 
     def reroute(self, supply: Supply) -> None:
-        """A supply comes another way, or not at all."""
+        """A supply comes by another path, or no longer."""
         if self._rerouted is not None:
             self._rerouted.note((supply.attribute, supply.cell))
 
@@ -322,7 +322,7 @@ class Outlets:
     # -- entries
 
     def add(self, entry: Entry, supply: Supply) -> None:
-        """Owe an entry from now on."""
+        """Add an entry, which uses budget from now on."""
         key = (entry.peer, entry.generation, entry.cell)
         assert key not in supply.entries, f"{entry} twice"
         self.used += entry.size
@@ -343,7 +343,7 @@ class Outlets:
             self.loads.add(entry)
 
     def remove(self, entry: Entry) -> Supply:
-        """Owe it no longer."""
+        """Remove an entry."""
         supply = entry.supply
         assert supply is not None, f"{entry} is not here"
         key = (entry.peer, entry.generation, entry.cell)

@@ -8,7 +8,7 @@ A `Draft` collects all that one broker wants changed at a moment, and gives the 
 anew from the newest roster whenever another version came first: no proposal is ever repeated as it was.
 """
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 
 from msgspec.structs import replace
 
@@ -105,6 +105,12 @@ class Draft:
         if broker in self.members:
             self.members[broker] = replace(self.members[broker], leaving=True)
 
+    def move(self, places: Mapping[PeerId, int]) -> None:
+        """Brokers get other places, and heirs follow."""
+        for broker, place in places.items():
+            if broker in self.members:
+                self.members[broker] = replace(self.members[broker], place=place)
+
     def accuse(self, brokers: Iterable[PeerId]) -> None:
         """Somebody does not hear them any more."""
         for broker in brokers:
@@ -145,3 +151,72 @@ class Draft:
             region = self.regions.get(key)
             if region is not None and region.heir == me and region.owner != me:
                 self.regions[key] = Region(*key, me, region.epoch + 1)
+
+
+def balanced(roster: Roster, load: dict[Key, float], slack: float = 1.25) -> dict[PeerId, int]:
+    """New places that even out load, of those brokers that have to move; none if no broker has `slack` times the mean.
+
+    Brokers keep their order, so that only the borders between their ranges move, each to the beginning of a region.
+    """
+    digits = roster.terms.depth
+    owners = [roster.by_id[peer] for peer in ring(roster) if _owns(roster.by_id[peer])]
+    firsts: dict[int, float] = {}
+    for attribute, cell in roster.by_cell:
+        first = first_of(cell, digits)
+        firsts[first] = firsts.get(first, 0.0) + load.get((attribute, cell), 0.0)
+    if len(owners) < 2 or not sum(firsts.values()):
+        return {}
+    held: dict[PeerId, float] = dict.fromkeys((m.id for m in owners), 0.0)
+    for key, owner in responsible(roster).items():
+        held[owner] += load.get(key, 0.0)
+    mean = sum(held.values()) / len(owners)
+    if max(held.values()) <= slack * mean:
+        return {}
+    line = sorted(firsts)
+    starts = _parted([firsts[first] for first in line], len(owners))
+    places: dict[PeerId, int] = {}
+    used: set[int] = {m.place for m in roster.members if not _owns(m)}
+    for member, start in zip(owners, starts, strict=True):
+        # Without a run of its own it stands behind the one before it, where no region begins.
+        place = line[start] if start < len(line) else (max(places.values()) + 1) % (1 << digits)
+        while place in used:
+            place = (place + 1) % (1 << digits)
+        places[member.id] = place
+        used.add(place)
+    moved = {peer: place for peer, place in places.items() if place != roster.by_id[peer].place}
+    after: dict[PeerId, float] = {}
+    changed = [replace(m, place=places.get(m.id, m.place)) for m in roster.members]
+    for key, owner in responsible(roster, changed).items():
+        after[owner] = after.get(owner, 0.0) + load.get(key, 0.0)
+    return moved if max(after.values()) < max(held.values()) else {}
+
+
+def _owns(member: Member) -> bool:
+    return not member.relay and not member.leaving
+
+
+def _parted(loads: list[float], parts: int) -> list[int]:
+    """Where each of so many runs of loads begins, so that the heaviest is as light as can be."""
+
+    def runs(most: float) -> list[int]:
+        starts, held = [0], 0.0
+        for at, load in enumerate(loads):
+            if held and held + load > most and len(starts) < parts:
+                starts.append(at)
+                held = 0.0
+            held += load
+        return starts
+
+    def heaviest(starts: list[int]) -> float:
+        ends = [*starts[1:], len(loads)]
+        return max(sum(loads[a:b]) for a, b in zip(starts, ends, strict=True))
+
+    low, high = max(loads), sum(loads)
+    for _ in range(50):
+        middle = (low + high) / 2
+        if heaviest(runs(middle)) <= middle:
+            high = middle
+        else:
+            low = middle
+    starts = runs(high)
+    return starts + [len(loads)] * (parts - len(starts))

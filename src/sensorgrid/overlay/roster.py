@@ -1,9 +1,9 @@
-"""Who is there and who owns what: one frozen value with a version, of which everybody holds a copy.
+"""Which brokers there are and who owns what: one frozen value with a version, held by every broker and client.
 
 A roster names the brokers, the owner of every region, and the terms on which both ends of a stream must agree. A newer
-version replaces an older one, whoever tells it (`mechanisms/membership.py`). Two rosters of one version with different
-content contradict each other, as do two with different terms: who holds them does not talk to the other, and says
-where they differ.
+version replaces an older one, whichever peer tells it (`mechanisms/membership.py`). Two rosters of one version with
+different content contradict each other, as do two with different terms. Peers whose rosters contradict each other
+refuse to talk, and say where they differ.
 
 Epochs fence: a region's epoch rises whenever it gets another owner. Publishes, grants and blocks carry it, so an owner
 that has been replaced without its knowledge is refused, hears of the newer roster, and steps down.
@@ -27,7 +27,7 @@ from sensorgrid.overlay.settings import Settings
 VERSION_MAX = 1 << 40
 """versions are below this"""
 STEP_MAX = 1 << 32
-"""by which a version may be larger than the one that it replaces: nobody uses them all up with one word"""
+"""by which a version may exceed the one that it replaces, so that no single message uses up all numbers"""
 
 Code: TypeAlias = Annotated[int, Meta(ge=1, le=(2 << DIGITS_MAX) - 1)]
 """a cell; checked when a message is decoded, as are the others"""
@@ -240,7 +240,7 @@ class Roster:
 
     @cached_property
     def summary(self) -> Summary:
-        """For those who may hold another one."""
+        """In short, for peers that may hold another one."""
         # Without addresses: a broker may be reached in different ways from different sides.
         members = [(m.id, m.place, m.capacity, *_marks(m)) for m in self.members]
         return Summary(self.version, self.terms, _digest(members), _digest(self.regions))
@@ -255,7 +255,7 @@ class Roster:
         return other is None or self.version > other.version
 
     def fault(self, grid: Grid, before: "Roster | None" = None) -> str:
-        """Why nobody can take it, in the place of an older one; empty if one can."""
+        """Why it cannot replace an older roster; empty if it can."""
         return self._malformed(grid) or ("" if before is None else self._breaks(grid, before))
 
     def _malformed(self, grid: Grid) -> str:

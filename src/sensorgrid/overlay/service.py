@@ -1,6 +1,6 @@
 """What streams do for other mechanisms when asked.
 
-It is the one way for these to change what receivers have, what is promised, what waits, or who feeds something.
+Other mechanisms change what receivers have, what is promised, what waits and who feeds a supply only through this.
 """
 
 from collections.abc import Iterable
@@ -57,7 +57,7 @@ class Service:
     # -- requests and providers
 
     def wait_no_longer(self) -> None:
-        """No room will be made for those who wait: their time is up."""
+        """No room will be made for waiting requests: their time is up."""
         for request in self._requests.values():
             request.due = self._kernel.now
 

@@ -2,8 +2,8 @@
 
 A session receives like a broker does (`sensorgrid.overlay.intake`); on top of that it knows queries. A query is
 admitted when all its pieces are accepted, before the first delivery; if one is refused, all are withdrawn. Once
-admitted, a query that can no longer be held is suspended whole, with the reason, and tried again later: half a
-query would keep bandwidth from others and give nobody what he asked for.
+admitted, a query that can no longer be held is suspended whole, with the reason, and tried again later: half a query
+would take bandwidth from others and still not give the user what was asked for.
 """
 
 from random import Random
@@ -73,9 +73,9 @@ class Standing:
         self.pieces: dict[Piece, None] = {}
         self.admitted = False
         self.suspended: Reason | None = None
-        """why; None: it is not"""
+        """the reason; None: it is not suspended"""
         self.attempts = 0
-        """in vain, since it was last fed whole"""
+        """failed attempts since it was last fed whole"""
         self.due: Instant | None = None
         """when a suspended query is tried again"""
         self.held: list[Deliver] = []
@@ -352,7 +352,7 @@ class Session:
             self._finish_refinement(standing)
 
     def _move(self, brokers: tuple[PeerId, ...]) -> None:
-        """Ask the broker that is nearest now; one that can dial anybody goes on where it is.
+        """Ask the broker that is nearest now; a client that roams keeps its providers.
 
         Streams switch as always, when the new provider feeds them: nothing is lost on the way.
         """
@@ -389,7 +389,7 @@ class Session:
         self.effects.append(said)
 
     def _fail(self, standing: Standing, reason: Reason) -> None:
-        """A piece cannot be had."""
+        """No provider was found for a piece."""
         if standing.id not in self.queries:
             return
         if standing.extra and all(p.feed is not None for p in standing.pieces):
@@ -424,7 +424,7 @@ class Session:
         self._seek(list(standing.pieces), owner=True)
 
     def _verdict(self, standing: Standing) -> Instant:
-        """From when on silence is an answer: a broken connection on the way would have been found by then."""
+        """When silence counts as an answer: a broken connection on the way would have been found by then."""
         return standing.posed + SILENCES * (self.settings.alive_s or 0.0) + self.settings.patience_s
 
     def _undo_refinement(self, standing: Standing, reason: Reason) -> None:
@@ -556,7 +556,7 @@ class Session:
                 self._hand_over(standing, piece, block)
 
     def _hand_over(self, standing: Standing, piece: Piece, block: Deliver) -> None:
-        """To the user, or kept until it is clear that he gets it."""
+        """To the user, or kept until the query is admitted."""
         if piece in standing.retired:
             self._touched[standing] = None
             if block.tick >= standing.turn:
@@ -571,7 +571,7 @@ class Session:
             self._failed[standing] = Reason(Why.OTHER, flooded)
 
     def moved(self, piece: Piece) -> None:
-        """A piece is fed, or fed otherwise."""
+        """A piece is fed, or has another path."""
         standing = piece.purpose
         assert isinstance(standing, Standing)
         self._touched[standing] = None

@@ -23,11 +23,11 @@ class Settings:
     cells_max: int = 1 << 20
     """cells that a client cuts a query into, if its area has not more regions than that"""
     ring_ticks: int = 64
-    """recent ticks that are kept for those who resume"""
+    """recent ticks that are kept for receivers that resume"""
     lateness_ticks: int = 8
     """how far back a tick may be revised; less than the ring"""
     slack_ticks: int = 4
-    """so many ticks before its first receiver's a relay starts, for receivers that lag"""
+    """a relay starts so many ticks before the first that is wanted, for receivers that lag"""
     patience_s: float = 3.0
     """how long an answer may take"""
     path_patience_s: float = 10.0
@@ -39,7 +39,7 @@ class Settings:
     age_min_s: float = 10.0
     """how old a relay with one receiver must be before it hands it back"""
     backoff_s: float = 1.0
-    """first pause after all was in vain; doubles"""
+    """first pause after every provider has failed; doubles"""
     backoff_max_s: float = 60.0
     """longest pause"""
     alive_s: float | None = 5.0

@@ -1,4 +1,4 @@
-"""A tiny process that outlives its parent by a moment: when the parent is gone, however, it ends what is left of it.
+"""A tiny process that outlives its parent by a moment and ends what the parent left behind, however the parent ended.
 
 Its input names process groups: ``+123`` is one to watch, ``-123`` one that is gone. The end of the input is the end
 of the parent, and of all groups that were named last. It is run as a file, without the package, to be small.

@@ -1,7 +1,7 @@
-"""A broker as a server: who may come in, what the pipeline brings, what the lake knows, how it stops.
+"""A broker as a server: whom it admits, what it takes from the pipeline and the lake, and how it stops.
 
-All that a broker decides it decides in `sensorgrid.overlay`; all that connections need is in
-`sensorgrid.links.driver`. What is left is here: the door, the publishers, the tail of the lake, and a clean end.
+A broker's decisions are made in `sensorgrid.overlay`, and `sensorgrid.links.driver` handles its connections. The rest
+is here: admission of connections, publishers, the tail of the lake, and a clean stop.
 """
 
 import asyncio
@@ -79,7 +79,7 @@ Log = Callable[..., None]
 
 
 def silent(event: str, **fields: Any) -> None:
-    """A log that nobody reads."""
+    """A log that goes nowhere."""
 
 
 class Host:
@@ -118,6 +118,8 @@ class Host:
         self._hello = wire.Hello(versions, wire.BROKER, me, network.roster.terms.grid, offered, software)
         self.store = RosterStore(network.lake) if network.settings.beat_s is not None else None
         """of an open network"""
+        self._url = ""
+        """where others dial it, as it told them"""
         self.left = asyncio.Event()
         """this broker has left the network, as it wished"""
         self.sensors = SensorDesk(network.lake, network.grid, log)
@@ -140,7 +142,7 @@ class Host:
         return self.broker.boards.roster.current or self.network.roster
 
     def learn(self, roster: Roster) -> None:
-        """Hold a newer roster, and let everybody hold it."""
+        """Hold a newer roster, and spread it."""
         if difference := self.roster.terms.difference(roster.terms):
             raise RosterError(
                 f"roster {roster.version}: {difference.text}; it cannot change while brokers run"
@@ -170,6 +172,9 @@ class Host:
         myself = network.roster.by_id[self.me]
         if self.store is not None:
             network = self.network = replace(network, roster=await self._stored(self.store, network.roster))
+            self._url = myself.url
+            if fault := self._other_of_my_name(network.roster):
+                raise RosterError(fault)
         tls = network.options.tls
         self.driver = Driver(
             self.broker,
@@ -184,7 +189,7 @@ class Host:
         self.driver.on_unreachable = self._unreachable
         self.driver.tap = self.tap
         server = None if tls is None else server_tls(tls.cert_file, tls.key_file)
-        # Compiled now, while nobody waits: the first wish would otherwise hold up everybody's greeting.
+        # Compiled now, before anyone waits: otherwise the first request would hold up all greetings.
         prepare(network.grid)
         self.listener = await listen(address.host, address.port, self._enter, tls=server)
         ways = {"policy": network.options.policy, "relays": network.options.relays}
@@ -222,7 +227,7 @@ class Host:
         return all(member.leaving for member in self.roster.members if member.id != self.me)
 
     async def stop(self) -> None:
-        """Send receivers on their way, let them read what was sent, and close."""
+        """Redirect receivers, let them read what was sent, and close."""
         if self.stopping:
             return
         self.stopping = True
@@ -294,7 +299,7 @@ class Host:
                 text = f"broker {hello.id}: expected another one of [network]"
                 if hello.roster is None or hello.roster.version <= self.roster.version:
                     return wire.Sorry(text)
-                # It may be new in a newer roster. That is for those to say whom this broker knows.
+                # It may be new in a newer roster. This broker learns that roster only from brokers that it knows.
                 self.driver.feed(Outdated())
                 return wire.Sorry(f"{text} as in roster {self.roster.version}", wire.NoConnection.UNKNOWN)
             if self.me < hello.id and PeerId(hello.id) in self.driver.dialling:
@@ -426,7 +431,7 @@ class Host:
         return self.network.grid.tick_at(datetime.now(UTC)) + self.network.settings.ring_ticks
 
     def _answer(self, peer: Peer, message: bytes) -> None:
-        """To a publisher or observer, as long as it reads what it is told."""
+        """Send to a publisher or observer, as long as it keeps reading."""
         if peer.link is not None:
             if peer.link.waiting > ANSWERS_BYTES_MAX:
                 peer.close(1013, "reads too slowly")
@@ -434,7 +439,7 @@ class Host:
                 peer.link.send(message)
 
     def _is_full(self, block: wire.Publish) -> bool:
-        """Whether the lake is being read for a region, and all that can be kept until then has come."""
+        """Whether the lake is being read for a region, and no more blocks can be kept until that is done."""
         supply = self.broker.boards.outlets.supplies.get(block.attribute, {}).get(block.cell)
         return supply is not None and supply.reading and len(supply.early) >= EARLY_MAX
 
@@ -514,6 +519,8 @@ class Host:
     def _effect(self, effect: Effect) -> None:
         if isinstance(effect, Adopted):
             roster = effect.roster
+            if (fault := self._other_of_my_name(roster)) and not self.driver.failed.done():
+                self.driver.failed.set_exception(RosterError(fault))
             mine = len(roster.by_owner.get(self.me, ()))
             self.log("roster", version=roster.version, brokers=len(roster.members), regions=mine)
             for publisher in [p for p in self._publishers if p.version >= 2]:
@@ -528,6 +535,13 @@ class Host:
             if not self._recalls:
                 self.driver.loop.call_soon(lambda: self._spawn(self._recall()))
             self._recalls.append(effect)
+
+    def _other_of_my_name(self, roster: Roster) -> str:
+        """Of two brokers with one number, the one that comes second gives up: why, or nothing."""
+        found = roster.by_id.get(self.me)
+        if self.store is None or found is None or found.url == self._url:
+            return ""
+        return f"broker {self.me}: found another one at {found.url}, expected it at {self._url}; take another --id"
 
     async def _settle(self, proposed: Roster | None) -> None:
         """Have the store decide, and tell the broker what it holds."""
@@ -588,14 +602,14 @@ class Host:
 
 
 def server_tls(cert_file: str, key_file: str) -> ssl.SSLContext:
-    """For those who dial us."""
+    """TLS for peers that dial us."""
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     context.load_cert_chain(cert_file, key_file)
     return context
 
 
 def client_tls(ca_file: str | None) -> ssl.SSLContext:
-    """For those whom we dial."""
+    """TLS for peers that we dial."""
     return ssl.create_default_context(cafile=ca_file)
 
 

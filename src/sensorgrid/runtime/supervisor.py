@@ -24,7 +24,7 @@ from typing import Any
 BACKOFF_S = (0.5, 30.0)
 """shortest and longest pause before a command is run again"""
 HEALTHY_S = 60.0
-"""whoever has lived for so long starts over with the shortest pause"""
+"""after running for so long, a command starts over with the shortest pause"""
 LINE_BYTES_MAX = 1 << 16
 _PR_SET_PDEATHSIG = 1
 _GUARDIAN = Path(__file__).with_name("guardian.py")
@@ -45,10 +45,14 @@ class SupervisedPart:
     """between being asked to end and being ended"""
     reads_again: bool = False
     """whether it reads its file again on SIGHUP"""
+    asks_with: signal.Signals = signal.SIGTERM
+    """how it is asked to end"""
+    may_end: bool = False
+    """whether exit code 0 is its own wish, and it is not run again"""
 
 
 class _Child:
-    """A part and the process that is it at the moment."""
+    """A part and its current process."""
 
     def __init__(self, part: SupervisedPart) -> None:
         self.part = part
@@ -78,7 +82,7 @@ class Supervisor:
     def __init__(
         self, parts: Sequence[SupervisedPart], say: Say, status: Path | None = None, *, signals: bool = True
     ) -> None:
-        """Without `signals`, whoever runs it hears them and calls `stop`."""
+        """Without `signals`, the caller handles signals and calls `stop`."""
         self._children = [_Child(part) for part in parts]
         self._tell = say
         self._status = status
@@ -88,7 +92,7 @@ class Supervisor:
         self._guardian: Process | None = None
 
     def _say(self, name: str, line: str) -> None:
-        """Pass a line on; if nobody can take it, the parts run on all the same."""
+        """Pass a line on; if it cannot be written, the parts run on all the same."""
         with contextlib.suppress(OSError, ValueError):
             self._tell(name, line)
 
@@ -128,7 +132,7 @@ class Supervisor:
                 loop.remove_signal_handler(signal.SIGHUP)
 
     def _pass_on(self) -> None:
-        """SIGHUP: whoever reads its file again does so."""
+        """SIGHUP: pass it to the parts that read their file again."""
         for child in self._children:
             process = child.process
             if child.part.reads_again and process is not None and process.returncode is None:
@@ -143,6 +147,9 @@ class Supervisor:
             begin = time.monotonic()
             await self._live(child)
             if self._stopping.is_set():
+                break
+            if child.part.may_end and child.exit == 0:
+                self._say(child.part.name, "ended as it wished; not run again")
                 break
             if time.monotonic() - begin >= HEALTHY_S:
                 child.pause_s = BACKOFF_S[0]
@@ -212,7 +219,7 @@ class Supervisor:
                     if not asked:
                         asked = time.monotonic()
                         self._note(child, "stopping")
-                        process.terminate()
+                        process.send_signal(child.part.asks_with)
                     elif time.monotonic() - asked >= child.part.grace_s:
                         self._say(child.part.name, f"did not end within {child.part.grace_s:g} s; killed")
                         _kill_group(process.pid, signal.SIGKILL)

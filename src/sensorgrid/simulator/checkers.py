@@ -143,7 +143,7 @@ def rules(world: World) -> Iterator[str]:
 
 
 def rosters(world: World) -> Iterator[str]:
-    """Everybody holds the newest roster, and owns what it says."""
+    """Every broker and client holds the newest roster, and brokers own what it says."""
     newest = world.roster
     for peer, broker in brokers_of(world).items():
         held = broker.boards.roster.current
@@ -188,7 +188,7 @@ def circles(world: World) -> Iterator[str]:
 
 
 def conservation(world: World) -> Iterator[str]:
-    """At rest, what a receiver believes to have, its provider feeds, and the other way round.
+    """At rest, each receiver and its provider agree on what is fed.
 
     A client with a suspended query is never at rest: it may just be trying again.
     """
@@ -216,7 +216,7 @@ def conservation(world: World) -> Iterator[str]:
 
 
 def leftovers(world: World) -> Iterator[str]:
-    """After everybody has left, brokers are as at the start (multires, section 4.4.3)."""
+    """After all clients have left, brokers are as at the start (multires, section 4.4.3)."""
     for peer, broker in brokers_of(world).items():
         outlets, peers, links = broker.boards.outlets, broker.boards.regions.peers, broker.kernel.links
         relays = [s for by in outlets.supplies.values() for s in by.values() if s.piece is not None]
@@ -257,8 +257,8 @@ def leftovers(world: World) -> Iterator[str]:
 def unserved(world: World, client: PeerId, query: QueryId, faults_s: float, healed_s: float) -> Iterator[str]:
     """A query is served, or it lacks budget: then no broker that owns a part of it has room for that part.
 
-    One that was posed while faults lasted, or while connections that they broke had not been found by their
-    silence, may also have been refused because nobody answered.
+    One that was posed while faults lasted, or while connections that they broke had not been found by their silence,
+    may also have been refused because no broker answered.
     """
     status = world.status(client, query)
     if status in ("admitted", "resumed", "refined", "not refined"):

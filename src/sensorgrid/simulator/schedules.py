@@ -1,11 +1,11 @@
 """Random schedules of faults: a small world under pressure, attacked, healed, and then looked at.
 
-A schedule is its seed. Brokers with tight budgets, clients with overlapping queries, operators who move load about
-at random (so that redirects cross and streams run over several levels); then connections break or go half-open,
-brokers crash, pause, are cut off, regions change owner or are handed over to an heir, rosters spread from broker to
-broker, queries come and go, ticks are revised. In some worlds part of the brokers and clients speak an older version of
-the wire. In the end all is healed, and every query must have got exactly its points, or be suspended for lack of
-budget; and when everybody has left, nothing may be left behind.
+A schedule is its seed. Brokers with tight budgets, clients with overlapping queries, operators who move load about at
+random (so that redirects cross and streams run over several levels); then connections break or go half-open, brokers
+crash, pause, are cut off, regions change owner or are handed over to an heir, rosters spread from broker to broker,
+queries come and go, ticks are revised. In some worlds part of the brokers and clients speak an older version of the
+wire. In the end all is healed, and every query must have got exactly its points, or be suspended for lack of budget;
+and once all clients have left, nothing may be left behind.
 """
 
 import re
@@ -40,7 +40,7 @@ FAULTS = (
 )  # fmt: skip
 ALIVE_S, PATIENCE_S = 2.0, 1.2
 FOUND_S = HEALED_S + SILENCES * ALIVE_S + PATIENCE_S
-"""by then every broken connection was found by its silence, and who asked before that has his answer"""
+"""by then every broken connection has been found by its silence, and every earlier question has been answered"""
 EVENTS_MAX = 400_000
 RELAY_FAULTS = (*FAULTS, "slow", "move")
 ROSTER_FAULTS = ("hand-over", "hand-over", "roster")
@@ -415,7 +415,7 @@ class Schedule:
             self.problems += [f"at {self.world.now:.3f} s: {what}" for what in found]
 
     def _look(self) -> None:
-        """Everything has healed: look at what everybody has."""
+        """Everything has healed: check what each client and broker holds."""
         world = self.world
         self.problems += checkers.rules(world)
         self.problems += checkers.rosters(world)

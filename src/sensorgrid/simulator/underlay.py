@@ -1,4 +1,4 @@
-"""The network below the overlay: routers, links, the routes between them, and who hangs on which router.
+"""The network below the overlay: routers, links, routes, and which broker or client is attached to which router.
 
 Section 5 of the GSGM paper measures traffic on the links of routers, not between brokers, so the simulator has
 to know which links a message crosses. Here they are worked out once, for every pair of routers; `internet` draws

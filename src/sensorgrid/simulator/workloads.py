@@ -192,7 +192,7 @@ def moving(
 ) -> Iterator[tuple[float, Query]]:
     """Hours since the start, and a query around where the storm is then; so many per step, to its end.
 
-    While the storm is off the grid, nobody asks.
+    While the storm is off the grid, there are no queries.
     """
     if grid.coordinates != "lonlat":
         raise GridError(f"coordinates: found {grid.coordinates!r}, expected 'lonlat' for a storm's track")

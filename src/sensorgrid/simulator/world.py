@@ -83,7 +83,7 @@ class Node:
         self.backlog: list[Event] = []
         """what came while it was paused"""
         self.unheard: dict[PeerId, int] = {}
-        """connections that were opened to it meanwhile: what it says before it learns of them, it says on the old"""
+        """connections opened to it meanwhile: until it learns of them, it sends on the old ones"""
         self.wake: Instant | None = None
         """when its timer is set"""
         self.incarnation = 0
@@ -538,7 +538,7 @@ class World:
             self.connections[pair] = connection
             connection.up = {me: True, peer: True}
             connection.arrived = {me: self.now + delay}
-            # First in the queue: who dialled knows that it is open before he hears what is said on it.
+            # First in the queue: the side that dialled learns that it is open before it hears anything on it.
             self.after(delay, lambda: opened(connection))
             self.feed(peer, PeerUp(me, version))
             self._route(peer, me)

@@ -33,7 +33,7 @@ class Liveness(Mechanism):
         """connections without a stream, and since when"""
 
     def alive(self, peer: PeerId, message: Alive) -> None:
-        """Hearing it was all, but for whether the peer wants to keep the connection."""
+        """Nothing to do but note whether the peer wants to keep the connection."""
         if message.keep:
             self.kept[peer] = None
         else:

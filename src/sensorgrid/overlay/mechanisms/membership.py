@@ -1,12 +1,11 @@
-"""The roster that this broker holds, and that everybody else comes to hold (DESIGN: the newest version replaces all).
+"""The roster that this broker holds, and how it spreads: the newest version replaces all others.
 
-A broker learns a roster from outside (`Learned`) or from a peer (`Told`). A newer one replaces its own: the other
-mechanisms hear of it (`RosterChanged`), and it passes it on to whoever it is connected with, clients included, and to
-its neighbours on the map. Whoever was away hears of it when it connects: both say which roster they hold, and the one
-that is ahead tells the other.
-
-Nothing is said about the first version, which everybody starts with. A peer with another roster of the same version, or
-with other terms, is not talked to, nor is one that tells a roster which nobody can take (`Roster.fault`).
+A broker learns a roster from outside (`Learned`) or from a peer (`Told`). A newer roster replaces its own. The other
+mechanisms hear of it (`RosterChanged`), and the broker passes it on to all connected peers, clients included, and to
+its neighbours on the map. A broker that was away hears of it when it connects: both ends say which roster they hold,
+and the one that is ahead tells the other. The first version is never mentioned, because every broker starts with it. A
+broker refuses to talk to a peer that holds a different roster of the same version or has other terms, or that sends an
+invalid roster (`Roster.fault`).
 """
 
 from sensorgrid.model.ids import PeerId, is_broker
@@ -35,7 +34,7 @@ class Membership(Mechanism):
         self.handlers = {Holds: self.holds, Told: self.told}
 
     def learned(self, event: Learned) -> None:
-        """Somebody outside tells."""
+        """A roster comes from outside."""
         self._adopt(event.roster)
 
     def told(self, peer: PeerId, message: Told) -> None:
@@ -49,7 +48,7 @@ class Membership(Mechanism):
             self._compare(peer, roster.version, roster.digest)
 
     def holds(self, peer: PeerId, message: Holds) -> None:
-        """A peer says what it holds: tell it what is newer, or have it tell."""
+        """A peer says which roster it holds: send it a newer one, or ask for its own."""
         mine = self.held.current
         if mine is not None and message.version < mine.version:
             self.kernel.send(peer, Told.of(mine))
@@ -85,19 +84,19 @@ class Membership(Mechanism):
         return True
 
     def changed(self, event: RosterChanged) -> None:
-        """Neighbours that came with it have to hear of it, too."""
+        """Tell the neighbours that the new roster brought."""
         if event.before is not None:
             for peer in self.regions.peers:
                 if peer not in self.kernel.links.up and peer not in self.kernel.links.dialling:
                     self.kernel.send(peer, Told.of(event.roster))
 
     def peer_up(self, event: PeerUp) -> None:
-        """Compare; the first version goes without saying."""
+        """Say which roster is held here, unless it is the first version."""
         if self.held.current is not None and self.held.current.version > 1:
             self._say(event.peer)
 
     def outdated(self, event: Outdated) -> None:
-        """Whoever is ahead shall tell."""
+        """Ask the peers: one that holds a newer roster tells it."""
         for peer in self.kernel.links.up:
             if is_broker(peer):
                 self._say(peer)

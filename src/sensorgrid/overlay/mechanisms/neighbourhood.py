@@ -1,12 +1,12 @@
 """How far away other brokers are: measured, smoothed, exchanged (relays, section 4, "Neighborhood Maintenance").
 
-A broker pings the brokers that it knows. The `k` nearest are its neighbourhood and measured every period, as is whoever
-feeds it; the others in turn, a few each period, so that a broker that has come nearer is noticed. Whoever answers also
-says what it has measured itself, however old, with its age, so that a broker sees the network with the others' eyes as
-well (the two-hop view).
+A broker pings the brokers that it knows. The `k` nearest are its neighbourhood. It measures them and its providers
+every period, and the others in turn, a few each period, to notice when one has come nearer. An answer also contains
+the other broker's own measurements, each with its age. So a broker knows the distances of its neighbours as well (the
+two-hop view).
 
 A measurement that differs much from the smoothed one is repeated at once: if the second confirms it, the network has
-changed and the new value holds from then on; smoothing would need many periods to believe it.
+changed and the new value holds at once. Smoothing alone would take many periods to follow.
 """
 
 from heapq import nsmallest
@@ -25,7 +25,7 @@ GAIN = 0.25
 CHANGED = 1.5
 """a measurement that differs by this factor is repeated"""
 NOISE_S = 0.0005
-"""differences below this are none"""
+"""smaller differences are ignored"""
 TURNS = 8
 """periods in which all brokers outside the neighbourhood are measured once"""
 FIRST_MAX = 64
@@ -33,23 +33,23 @@ FIRST_MAX = 64
 KNOWN_MAX = 4096
 """brokers that are remembered, besides those of the assignment"""
 SHIFTS_MAX = 65_536
-"""changed pairs that wait to be looked at; of more, trees hear in their usual time"""
+"""changed pairs that may wait to be looked at; trees learn of further changes in their usual period"""
 MISSES_MAX = 3
-"""questions without an answer after which a broker that was only heard of is forgotten"""
+"""a broker known only from others is forgotten after so many unanswered questions"""
 
 
 def _other(delay_s: float, usual_s: float) -> bool:
-    """Whether a delay is another one than usual, apart from noise."""
+    """Whether a delay differs from the usual one by more than noise."""
     return abs(delay_s - usual_s) > NOISE_S and not usual_s / CHANGED < delay_s < usual_s * CHANGED
 
 
 def _sound(peer: PeerId, delay_s: float, hops: int | None) -> bool:
-    """Whether somebody's measurement can be one."""
+    """Whether a peer's measurement is plausible."""
     return is_broker(peer) and delay_s >= 0 and (hops is None or hops >= 0)
 
 
 def _differ(before: View, after: View) -> bool:
-    """Whether a view says something else than before, apart from noise."""
+    """Whether a view differs from the one before by more than noise."""
     if before.keys() != after.keys():
         return True
     return any(
@@ -74,7 +74,7 @@ class Neighbourhood(Mechanism):
         self.outlets = boards.outlets
         self.distances = distances
         self.shifts = shifts
-        """pairs of which the first has measured another delay than before, for whoever wants to know"""
+        """pairs of brokers whose first has measured a new delay, for mechanisms that listen"""
         self.k = k
         self.measure_s = measure_s
         self.listens = {
@@ -89,7 +89,7 @@ class Neighbourhood(Mechanism):
             Shifted: self.shifted,
         }
         self.known: dict[PeerId, int] = {}
-        """brokers that were heard of, and how often they did not answer since they last did"""
+        """brokers known from others, with the number of questions unanswered since their last answer"""
         self._members: frozenset[PeerId] = frozenset()
         """those of the roster, which are never forgotten"""
         self._asked = distances.awaited
@@ -99,14 +99,14 @@ class Neighbourhood(Mechanism):
         self._turns: dict[PeerId, Instant] = {}
         """when each of the known was asked last"""
         self._noted: dict[PeerId, float] = {}
-        """own measurements as of when they last counted as changed; a drift is told by the distance from there"""
+        """own measurements when they last counted as changed: a slow drift shows by its distance from these"""
         self._looks: dict[PeerId, View] = {}
-        """the same of others' views"""
+        """the same for the views of other brokers"""
 
     # -- others measure
 
     def pinged(self, peer: PeerId, message: Ping) -> None:
-        """Answer; and who asks is worth knowing."""
+        """Answer, and remember the broker that asked."""
         self.kernel.send(peer, Pong(message.at, tuple(self._view())))
         self._learn(peer)
 
@@ -149,7 +149,7 @@ class Neighbourhood(Mechanism):
         self.kernel.send(peer, Ping(self.kernel.now))
 
     def ponged(self, peer: PeerId, message: Pong) -> None:
-        """An answer, to what was asked last."""
+        """An answer to the latest question."""
         asked = self._asked.get(peer)
         if asked is None or asked.at != message.at:
             return
@@ -167,7 +167,7 @@ class Neighbourhood(Mechanism):
         self._sees(peer, seen)
 
     def shifted(self, peer: PeerId, message: Shifted) -> None:
-        """Somebody whose view is known sees something else now."""
+        """A broker whose view is known has changed its view."""
         if peer not in self.distances.views:
             return
         seen = dict(self.distances.views[peer])
@@ -230,7 +230,8 @@ class Neighbourhood(Mechanism):
             self._shift(kernel.me, peer)
 
     def _gone(self, peer: PeerId) -> None:
-        """A broker that does not answer is no neighbour; it is asked again in its turn. Hearsay is forgotten."""
+        """A broker that stops answering leaves the neighbourhood until it answers again; it is still asked in its
+        turn. One known only from others is forgotten."""
         distances = self.distances
         self._asked.pop(peer, None)
         if peer in self.known:
@@ -248,7 +249,7 @@ class Neighbourhood(Mechanism):
             self._stale = True
 
     def _providers(self) -> list[PeerId]:
-        """Whoever feeds this broker: a way in use is measured every period, however far it is."""
+        """The providers of this broker: a link in use is measured every period, however far it reaches."""
         supplies = (s for cells in self.outlets.supplies.values() for s in cells.values())
         fed_by = {s.path[-2] for s in supplies if s.path is not None and not s.owned}
         return sorted(fed_by & self.known.keys())
@@ -264,7 +265,8 @@ class Neighbourhood(Mechanism):
         return False
 
     def peer_down(self, event: PeerDown) -> None:
-        """Its answer will not come; without a question open, a closed connection says nothing, nor does one alone."""
+        """Ask once more if a question was open, since the other side may have closed an idle connection; then give
+        up."""
         peer = event.peer
         asked = self._asked.get(peer)
         if asked is None:

@@ -1,9 +1,9 @@
-"""Free budgets and carried cells, told to those next to a broker, and with gossip passed on to everybody.
+"""Free budgets and carried cells, told to neighbours, and with gossip passed on to all brokers.
 
-A broker tells its free budget when it has changed by a noticeable share since it was last told, and the cells that
-it takes from others when they change, at most once per interval. It tells its neighbours and the brokers that it
-exchanges streams with: who feeds a replica wants to know whether it has room. Each statement has a version of its
-broker, so what arrives on many ways is passed on once.
+A broker tells its free budget when it has changed noticeably since it was last told, and the cells that it takes from
+others when they change, at most once per interval. It tells its neighbours and the brokers that it exchanges streams
+with: the provider of a replica needs to know whether the replica has room. Each statement carries its broker's
+version, so news that arrives several times is passed on once.
 """
 
 from sensorgrid.model.ids import Instant, PeerId, is_broker
@@ -53,7 +53,8 @@ class NewsExchange(Mechanism):
                 self._pending[broker] = None
 
     def corrected(self, peer: PeerId, free: int) -> None:
-        """A broker has said what it has free: better than what was last heard of it, and no news to others."""
+        """A broker has said what it has free, in an answer: that is more recent than its news, and is not passed
+        on."""
         version = self.hearsay.free_of.get(peer, (0, 0))[0]
         self.hearsay.free_of[peer] = (version, free)
 
@@ -90,9 +91,8 @@ class NewsExchange(Mechanism):
         return [(b, v, f, carried.get(b, ())) for b, (v, f) in self.hearsay.free_of.items() if b != peer]
 
     def peer_down(self, event: PeerDown) -> None:
-        """Of a broker that is gone, or cannot be dialled, nothing is known, least of all that it has room.
-
-        Newer news of it, from whomever, are welcome; so an outage of this broker's own heals by itself.
+        """Forget what is known of a broker that is gone or cannot be dialled, above all that it has room. Newer news
+        of it is accepted from any peer, so an outage of this broker itself heals without further work.
         """
         self.hearsay.free_of.pop(event.peer, None)
         self.hearsay.carries(event.peer, ())

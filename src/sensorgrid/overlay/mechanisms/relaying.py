@@ -1,11 +1,11 @@
-"""Relays for streams that share a way: the paper's, decided locally at every broker (relays, section 4).
+"""Relays for streams that share a route, as in the paper: each broker decides for itself (relays, section 4).
 
 A broker that feeds other brokers chooses a relay for each of them by its strategy; streams of the same data to the
 same relay are merged (`policies/merging.py`): the receivers are redirected to the relay, which takes one stream from
-here. There the same decision is made again, until the receiver itself is the best relay. A receiver whose data pass a
-relay already follows alone. Double feeds do not arise: a receiver has one provider for each piece, and leaves the old
-one when the new one feeds it. A relay with one receiver left hands it back (`replication.py`, section 4.4.3 of
-multires).
+here. There the same decision is made again, until the receiver itself is the best relay. A receiver whose data already
+pass a relay moves there without having to meet another. Double feeds do not arise: a receiver has one provider for
+each piece, and leaves the old one when the new one feeds it. A relay with one receiver left hands it back
+(`replication.py`, section 4.4.3 of multires).
 """
 
 from sensorgrid.index.codes import prefixes
@@ -109,7 +109,7 @@ class Relaying(Mechanism):
         return UNKNOWN if measured is None else measured.delay_s
 
     def _send(self, relay: PeerId, entries: list[Entry], streams: set[int]) -> None:
-        """Those whose data pass the relay already, and those who meet at it."""
+        """Receivers whose data already pass the relay, and receivers that meet at it."""
         going: list[tuple[Entry, int]] = []
         rest: list[Entry] = []
         for entry in entries:
@@ -157,11 +157,11 @@ class Relaying(Mechanism):
                 self._changed.note(supply)
 
     def peer_down(self, event: PeerDown) -> None:
-        """Nobody can be relayed over it now."""
+        """It can relay to no receiver now."""
         self._departures.peer_down(event.peer)
 
     def next_wakeup(self) -> Instant | None:
-        """When to look again, or when somebody should have left."""
+        """When to look again, or when a receiver should have left."""
         forgiven = self._declined.next_wakeup()
         times = [t for t in (self._due, self._departures.next_wakeup(), forgiven) if t is not None]
         return min(times, default=None)

@@ -1,9 +1,9 @@
 """Moving load to other brokers: offers, reservations, redirects, and handing back (multires, section 4.4).
 
-When a request finds no room, the policy names a cell and a broker. That broker reserves budget, which is a promise
-with an end and no interest; then receivers are redirected there, and the stream of the cell follows the first of
-them. One move is under way at a time. A relay that is left with one receiver hands it back to its own provider
-(section 4.4.3), after a minimum age.
+When a request finds no room, the policy names a cell and a broker. That broker reserves budget, a promise that expires
+and starts no stream. Then receivers are redirected there, and it takes the cell when the first of them asks. One move
+is under way at a time. A relay that is left with one receiver hands it back to its own provider (section 4.4.3), after
+a minimum age.
 """
 
 from dataclasses import dataclass
@@ -61,7 +61,7 @@ class Replication(Mechanism):
         self.service = service
         self.listener = listener
         self.placement = placement
-        """who says whether this broker is worth its while as a relay; None: it never is for one receiver"""
+        """decides whether this broker is worth keeping as a relay; None: it never is for one receiver"""
         self.policy = policy
         self.listens = {PeerDown: self.peer_down, Advised: self.advised, Woke: self.woke}
         self.handlers = {
@@ -82,7 +82,7 @@ class Replication(Mechanism):
         """with less room than this the policy looks ahead"""
         self._retry_at: Instant | None = None
         self._back_off: dict[tuple[int, int], tuple[Instant, float]] = {}
-        """by attribute and cell of a relay: not handed back before, pause"""
+        """by attribute and cell of a relay: the time before which it is not handed back, and the pause"""
 
     # -- this broker has too much
 
@@ -253,7 +253,8 @@ class Replication(Mechanism):
         )
 
     def _carriers(self, attribute: int) -> dict[int, tuple[PeerId, ...]]:
-        """Who has what: as heard, whom this broker feeds, and who is on the way from the owner to it."""
+        """Which brokers have which cells: from news, from those that this broker feeds, and from the paths of its
+        streams."""
         known = self.hearsay.carried_cells(attribute).carriers
         found = {cell: dict.fromkeys(peers) for cell, peers in known.items()}
         for cell, supply in self.outlets.supplies.get(attribute, {}).items():

@@ -1,8 +1,9 @@
-"""Who can feed a cell: asked of any broker, passed on greedily towards the owner (multires, Algorithm 2).
+"""Finds who can feed a cell: any broker is asked, and passes the question on greedily towards the owner (multires,
+Algorithm 2).
 
-On the way, every broker keeps back what it can feed itself, so a replica answers before the owner is reached. A
-broker knows its own regions and those that touch them; that is enough, since of the regions that touch a box, one
-lies nearer to any point outside it.
+Every broker on the way answers for what it can feed itself, so a replica answers before the owner is reached. A broker
+knows its own regions and those that touch them; that is enough, since of the regions that touch a box, one lies nearer
+to any point outside it.
 
 Differs from Algorithm 2: a cell is cut where a known region lies inside it, and each part goes its own way, so
 that no part is nearest to two brokers at once; the target is chosen anew for each part; longitude wraps.
@@ -50,9 +51,9 @@ class Routing(Mechanism):
         self.placement = placement
         """who says which broker feeds a newcomer; None: this one does"""
         self.forwards = forwards
-        """whether those who carry a cell feed it, while they have room"""
+        """whether brokers that carry a cell are named as its providers, while they have room"""
         self.asks_owners = asks_owners
-        """whether brokers leave it to the owner to say who feeds a stream; otherwise whoever on the way has it does"""
+        """whether the owner alone says who feeds a stream; otherwise the first broker on the way that has it does"""
         self._middles: dict[int, tuple[float, float]] = {}
         self._above: dict[int, set[int]] = {}
         """by attribute: cells in which a known region lies, smaller than they are"""
@@ -117,7 +118,8 @@ class Routing(Mechanism):
         trail: tuple[PeerId, ...],
         own: bool = False,
     ) -> None:
-        """Answer what this broker can feed, pass the rest on, say what nobody can be asked for."""
+        """Answer for what this broker can feed, pass the rest on, and name the cells that no broker can be asked
+        for."""
         kernel = self.kernel
         answers: list[tuple[int, PeerId | None]] = []
         onward: dict[PeerId, list[int]] = {}
@@ -160,15 +162,15 @@ class Routing(Mechanism):
             self._answer(asker, request, attribute, tuple(answers), trail)
 
     def _placed(self, asker: PeerId, attribute: int, cell: int) -> PeerId:
-        """Who feeds a cell of this broker to whoever asks for it first; only its owner is asked again."""
+        """The broker that feeds a cell of this one to a new receiver; only the cell's owner is asked for it again."""
         placement = self.placement
         return self.kernel.me if placement is None else placement.place(asker, attribute, cell)
 
     def _providers(self, attribute: int, cell: int, owned: bool) -> list[tuple[int, PeerId | None]]:
-        """Who feeds the parts of a cell that is here: brokers that carry them, while they have room.
+        """The providers of the parts of a cell that is here: brokers that carry them, while they have room.
 
-        A replica keeps what it has room for; what has room nowhere stays with the owner, who will make some, and
-        a replica passes it on towards the owner (None).
+        A replica keeps what it has room for. A cell for which no carrier has room stays with the owner, which will
+        make room; a replica passes such a cell on towards the owner (None).
         """
         kernel = self.kernel
         size = points_of(kernel.grid, cell)

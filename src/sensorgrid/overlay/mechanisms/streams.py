@@ -2,11 +2,11 @@
 
 Who is let in is judged in `admission.py`, ticks go out through `feeding.py`; here is what follows from both.
 
-State: `outlets` (what receivers have from this broker) and `intake` (what it takes from others). A supply taken
-from elsewhere exists exactly as long as an entry needs it, so a cancelled query, a dead client and a relay that
-nobody needs all end the same way: the interest is gone, and with it the stream, all the way up.
+State: `outlets` (what receivers have from this broker) and `intake` (what it takes from others). A supply taken from
+elsewhere exists exactly as long as an entry needs it, so a cancelled query, a dead client and an unused relay all end
+the same way: the interest is gone, and with it the stream, all the way up.
 
-A region changes hands make before break. Its heir takes it as a relay. When the roster makes the heir the owner, it
+A region changes owner by make before break. Its heir takes it as a relay. When the roster makes the heir the owner, it
 goes on with its ring, and reads the tail of the lake beside. The old owner takes the region from the new one from then
 on, goes on feeding its receivers, and sends them there.
 """
@@ -117,7 +117,7 @@ class Streams(Mechanism):
         """the latest of each receiver, on its present connection"""
         self._stops = False
         self._bare: list[Supply] = []
-        """parts of supplies that nobody here wants"""
+        """parts of supplies that no receiver here wants"""
 
     # -- receivers speak
 
@@ -150,7 +150,7 @@ class Streams(Mechanism):
                 )
 
     def left(self, peer: PeerId, message: Leave) -> None:
-        """A receiver has enough."""
+        """A receiver gives up entries."""
         for cell in message.cells:
             self.requests.pop((peer, message.generation, cell), None)
             for entry in self.outlets.of(peer, message.generation, cell):
@@ -168,7 +168,7 @@ class Streams(Mechanism):
         self.departures.peer_down(peer)
 
     def stop(self, event: Stopping) -> None:
-        """Send all receivers to where this broker has its streams from; take no new ones."""
+        """Send all receivers to the providers of this broker's streams; accept no new ones."""
         self._stops = True
         for key, request in list(self.requests.items()):
             del self.requests[key]
@@ -220,7 +220,7 @@ class Streams(Mechanism):
     def _accept(
         self, request: WaitingRequest, supply: Supply | None, reservation: Reservation | None
     ) -> None:
-        """There is room: owe the entry, and feed it if there is something to feed it from."""
+        """There is room: add the entry, and feed it if there is a supply to feed it from."""
         outlets, want = self.outlets, request.want
         if supply is None:
             supply = self._take(want.attribute, request, want.via, reservation)
@@ -291,7 +291,8 @@ class Streams(Mechanism):
         return entries
 
     def _begin_earlier(self, supply: Supply, start: int) -> None:
-        """Nothing has come yet, as its first receiver waits for the future: begin where this one wants to."""
+        """Nothing has come yet, because the first receiver asked for a future tick: begin where this receiver wants
+        to."""
         piece = supply.piece
         if piece is not None and piece.next == piece.begin and not supply.ring and piece.feed is not None:
             provider = piece.feed.peer
@@ -324,7 +325,7 @@ class Streams(Mechanism):
             self._end(supply)
 
     def _end(self, supply: Supply) -> None:
-        """Take it no longer."""
+        """Stop taking it."""
         if supply.piece is not None:
             self.intake.drop([supply.piece])
         self._forget_past(supply)
@@ -427,7 +428,7 @@ class Streams(Mechanism):
         self.lookups.put((pieces, owner))
 
     def moved(self, piece: Piece) -> None:
-        """A supply has another path: tell its receivers, and start those who waited for it."""
+        """A supply has another path: tell its receivers, and start feeding those that waited for it."""
         supply = piece.purpose
         assert isinstance(supply, Supply)
         if piece is supply.past:
@@ -453,7 +454,7 @@ class Streams(Mechanism):
                 self._start(entry, supply)
 
     def lost(self, piece: Piece, reason: Reason) -> None:
-        """Nobody feeds a supply: its receivers have to look for themselves."""
+        """A supply has no provider any more: its receivers have to search for one themselves."""
         supply = piece.purpose
         assert isinstance(supply, Supply)
         if piece is supply.past:
@@ -476,13 +477,13 @@ class Streams(Mechanism):
     def cut(self, piece: Piece, parts: list[int]) -> list[Piece] | None:
         """A provider sends part of a supply elsewhere: one supply for each part, and so on down to the clients.
 
-        Receivers of more than one part are told as this broker was, by a redirect, but to this broker itself: that
-        only cuts.
+        Receivers of more than one part are told in the same way, by a redirect, but to this broker itself: that only
+        cuts their entries.
         """
         supply = piece.purpose
         assert isinstance(supply, Supply)
         if piece is supply.past or (piece.feed is None and piece.trial is None):
-            return None  # nobody feeds it: its receivers ask for the parts themselves
+            return None  # it has no provider: its receivers ask for the parts themselves
         if max(parts).bit_length() - 1 > self.kernel.digits:
             return None  # a part smaller than a point
         outlets = self.outlets
@@ -545,7 +546,8 @@ class Streams(Mechanism):
         self.intake.succeeded(roster)
 
     def _hand_over(self, supply: Supply, roster: Roster) -> None:
-        """Take a region from its new owner from now on, for those who have it from here, until they have left."""
+        """From now on, take a region from its new owner, for the receivers that still have it from here, until they
+        leave."""
         region = roster.region(supply.attribute, supply.cell)
         if region is None or region.owner == self.me or supply.path is None or supply.head is None:
             heirs = () if region is None else (region.owner,)
@@ -599,7 +601,8 @@ class Streams(Mechanism):
         self.kernel.effects.append(Recall(region.attribute, region.cell, region.epoch))
 
     def _prepare(self, region: Region) -> None:
-        """Take a region that this broker is to own, for nobody yet: first from the lake, then from its owner."""
+        """Take a region that this broker is to own, before any receiver wants it: first from the lake, then from its
+        owner."""
         outlets, attribute, cell = self.outlets, region.attribute, region.cell
         supply = outlets.supply_for(attribute, cell)
         if supply is not None:
@@ -613,7 +616,7 @@ class Streams(Mechanism):
             self.kernel.effects.append(Recall(attribute, cell, region.epoch))
 
     def recalled(self, event: Recalled) -> None:
-        """The tail of the lake: the owner knows all that was published before it became one."""
+        """The tail of the lake: it tells an owner what was published before it became the owner."""
         supply = self.outlets.supplies.get(event.attribute, {}).get(event.cell)
         if supply is None or supply.epoch != event.epoch or not supply.reading:
             return
@@ -697,10 +700,10 @@ class Streams(Mechanism):
         return self.outlets.supplies.get(supply.attribute, {}).get(supply.cell) is supply
 
     def _cut_at(self, supply: Supply, part: int) -> None:
-        """A border runs through a cell that this broker wanted whole: its receivers shall ask for the parts.
+        """A region border runs through a cell that this broker wanted whole: its receivers have to ask for the parts.
 
-        Those whose own cell it does not run through keep their places, with a supply of their own: refused, a query
-        that is being posed would be lost for no reason of its own.
+        Receivers of a smaller cell, through which no border runs, keep their entries, with a supply of that cell. If
+        they were refused, a query that is just being posed would fail without cause.
         """
         whole: list[Entry] = []
         for entry in list(supply.entries.values()):

@@ -1,13 +1,13 @@
 """A shared tree for each cell, kept by the cell's owner (our relay strategy).
 
-Everybody who takes a cell from another broker tells the owner from whom. The owner knows the distances between
-brokers (`neighbourhood.py`), works out where each receiver hangs best (`policies/trees.py`) and steers it there. A
-receiver obeys as it obeys a redirect: it asks the new provider, switches when that one feeds it, and stays where it is
-otherwise. Joins are steered soon; a tree as a whole is reconsidered at most once in `optimise_s`.
+Every broker that takes a cell from another tells the owner which one. The owner knows the distances between brokers
+(`neighbourhood.py`), works out where each receiver hangs best (`policies/trees.py`) and steers it there. A receiver
+obeys as it obeys a redirect: it asks the new provider, switches when the new provider feeds it, and otherwise stays.
+Joins are steered soon; a tree as a whole is reconsidered at most once in `optimise_s`.
 
-What the owner knows is a copy and may be wrong at any time: receivers tell it again every period, who is not heard of
-for some periods is forgotten, and a receiver that did not go where it was steered counts as where it said it was.
-Nothing depends on the copy but how well the streams lie: circles are excluded by the streams' own paths.
+What the owner knows is a copy and may be wrong at any time: receivers report again every period, a receiver that is
+silent for some periods is forgotten, and one that did not go where it was steered counts as being where it last said.
+Only the cost of the streams depends on this copy: the streams' own paths exclude circles.
 """
 
 from typing import Any
@@ -54,7 +54,7 @@ class TreeMember:
 
 
 class Tree:
-    """Who takes a cell, and from whom."""
+    """Which brokers take a cell, and from which provider each."""
 
     __slots__ = ("changed", "fresh", "members", "moved", "optimised")
 
@@ -153,7 +153,8 @@ class Trees(Mechanism):
             self.kernel.send(owner, Joined(tuple(items)))
 
     def _shift(self) -> None:
-        """Ways have changed: owners hear of it now, not when they next ask, and look at those who are fed over them."""
+        """Distances have changed: owners are told now, not when they next ask, and look at the members fed over
+        them."""
         kernel, distances, shifts = self.kernel, self.distances, self._shifts.take()
         for key, tree in self.trees.items():
             for peer, member in tree.members.items():
@@ -188,7 +189,7 @@ class Trees(Mechanism):
     # -- an owner
 
     def joined(self, peer: PeerId, message: Joined) -> None:
-        """Somebody takes cells of this broker's regions, or comes to take them from elsewhere, or not at all."""
+        """A broker takes cells of this broker's regions, takes them from another provider, or no longer takes them."""
         for attribute, cell, provider in message.items:
             key = (attribute, cell)
             tree = self.trees.get(key)
@@ -229,7 +230,7 @@ class Trees(Mechanism):
         return member
 
     def place(self, asker: PeerId, attribute: int, cell: int) -> PeerId:
-        """Who shall feed a cell to a broker that does not take it yet: the best place in its tree."""
+        """The provider for a broker that does not take the cell yet: the best place in the cell's tree."""
         key, me = (attribute, cell), self.kernel.me
         way = self._ways()
         x = way.at.get(asker)
@@ -244,7 +245,7 @@ class Trees(Mechanism):
         steers: dict[PeerId, list[tuple[int, int, PeerId, PeerId]]] = {}
         self._improve(key, tree, [asker], steers, self._memo)
         for peer, items in steers.items():
-            if peer != asker:  # he hears it as an answer
+            if peer != asker:  # the asker gets it as the answer
                 self._steers.setdefault(peer, []).extend(items)
         tree.changed = True
         return tree.members[asker].parent
@@ -255,7 +256,8 @@ class Trees(Mechanism):
         self._pending[(*key, peer)] = None
 
     def saves(self, provider: PeerId, receiver: PeerId) -> bool:
-        """Whether the way through here is longer: a relay on the way costs nothing, and others may meet there."""
+        """Whether the route through here is longer: a relay on the shortest route costs nothing, and others may meet
+        there."""
         way = self._ways()
         a, b, me = way.at.get(provider), way.at.get(receiver), way.at[self.kernel.me]
         if a is None or b is None:
@@ -276,7 +278,7 @@ class Trees(Mechanism):
             self._fresh.pop(key, None)
 
     def _review(self) -> None:
-        """Steer those who came and those whose way has changed, and optimise trees whose time has come."""
+        """Steer new members and members whose distance has changed; optimise trees that are due."""
         kernel, distances, now = self.kernel, self.distances, self.kernel.now
         self._give_up()
         if self._shifts:
@@ -318,7 +320,7 @@ class Trees(Mechanism):
                     self._due = due
 
     def _give_up(self) -> None:
-        """Who did not go where he was told is where he said, or nowhere."""
+        """A member that did not go where it was told is where it last said, or nowhere."""
         now = self.kernel.now
         self._forget_declined()
         for attribute, cell, peer in list(self._pending):
@@ -334,7 +336,7 @@ class Trees(Mechanism):
                 member.parent, member.expected = member.takes_from, None
 
     def _forget_declined(self) -> None:
-        """What is no longer held against a provider; the receiver may go there after all."""
+        """Forget old refusals: the receiver may be sent to that provider again."""
         for (attribute, cell, peer), _ in self._declined.forgive(self.kernel.now):
             tree = self.trees.get((attribute, cell))
             if tree is not None and peer in tree.members:
@@ -471,7 +473,7 @@ class Trees(Mechanism):
         return min(times, default=None)
 
     def woke(self, event: Woke) -> None:
-        """Look, or tell again and forget who does not."""
+        """Look at the trees, or report again and forget members that no longer report."""
         now = self.kernel.now
         if self._due is not None and self._due <= now:
             self._due = None
@@ -495,5 +497,5 @@ class Trees(Mechanism):
                 self._forget(key, tree, peer)
 
     def leftovers(self) -> dict[str, object]:
-        """Who takes what of this owner's, and what other owners were told."""
+        """Which broker takes which cell of this owner, and what other owners were told."""
         return {"trees": {**self.trees, **self.told}}

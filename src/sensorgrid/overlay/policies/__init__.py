@@ -1,1 +1,1 @@
-"""Who is offered which delegation, when: the papers' answers and ours, behind one interface."""
+"""Policies: which broker is offered which cell, and when. The papers' and ours, behind one interface."""

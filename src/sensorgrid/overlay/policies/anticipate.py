@@ -1,10 +1,10 @@
 """Replicas ahead of a hot spot that moves (the multires paper's future work, section 6).
 
-A storm wanders, and with it the interest of those who watch it. The policy watches where load arrives at its broker:
+A storm wanders, and the interest of its watchers wanders with it. The policy watches where load arrives at its broker:
 every so often the middle of what came since the last time, per attribute. Through these middles it lays a straight
 line. If the line moves, and the broker is filling up, cells near where the hot spot will be are given to brokers with
-room while they are still cheap to move; requests for them then go there from the start (`forwards`), and nobody waits
-while thousands of receivers are moved. Otherwise it is our reactive policy.
+room while they are still cheap to move; requests for them then go there from the start (`forwards`), and no request
+waits while thousands of receivers are moved. Otherwise it is our reactive policy.
 """
 
 from collections import deque

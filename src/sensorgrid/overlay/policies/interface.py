@@ -1,7 +1,7 @@
 """What a replication policy sees, and what it may say.
 
-A policy is asked when a request finds no room: which cell shall be fed by which other broker? It sees what the
-broker knows and decides nothing else: offers, reservations, redirects and their failures are the mechanism's.
+A policy is asked when a request finds no room: which cell should which other broker feed? It sees what the broker
+knows and decides nothing else: offers, reservations, redirects and their failures are the mechanism's.
 """
 
 from collections.abc import Mapping, Sequence
@@ -25,7 +25,7 @@ class Proposal:
     cell: int
     target: PeerId
     points: int | None = None
-    """so many points per period shall move; None: all that clients have in the cell"""
+    """points per period that should move; None: all that clients have in the cell"""
     whole: bool = False
     """all of it or nothing"""
     cuts: bool = False
@@ -63,7 +63,7 @@ class View:
     budget: int
     """points per period that this broker can send"""
     room: int
-    """points per period that are free here, or will be when those have left who were redirected"""
+    """points per period that are free here, or will be when redirected receivers have left"""
     whole: Sums
     """clients' entries at exactly a cell"""
     parts: Sums
@@ -128,7 +128,7 @@ class View:
 
 
 class Policy(Protocol):
-    """Who is offered what. One instance serves one broker and may remember."""
+    """Decides which broker is offered which cell. One instance serves one broker and may keep state."""
 
     name: str
     """as experiments call it"""

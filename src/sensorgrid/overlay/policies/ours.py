@@ -1,4 +1,4 @@
-"""Our replication: few copies, whole cells, and nobody copied who has a carrier with room.
+"""Our replication: few copies, whole cells, and no new copy while a carrier has room.
 
 At the optimum (`sensorgrid.experiments.bounds`) the densest cells leave their owner whole, each for as few brokers
 as can hold it. So, when a request finds no room here:
@@ -63,7 +63,7 @@ class Ours:
     def foresee(self, view: View) -> Proposal | None:
         """Level with a broker that has much more room, if that needs no new copy.
 
-        Requests that nobody has room for next door would otherwise be refused while there is room two doors away.
+        Otherwise requests for which no neighbour has room would be refused while there is room two hops away.
         """
         worth = RESERVE * view.budget
         if view.room >= worth:

@@ -1,11 +1,11 @@
 """The paper's replication (multires, section 4.4), and its algorithm 3 to the letter.
 
-Region: every cell whose load, bytes owed to clients per byte of the cell, exceeds 1 is a candidate; the highest
-load first. Node: among the neighbours that lie farther from the cell's origin than this broker and do not feed it
-the cell, the one with most free bandwidth. All of the region's queries are relocated, so it agrees only if it can
-serve them all ("without running into an overload situation"). To relocate as many as fit would fill up the first
-corner broker, which has no neighbour farther out, and soon has to refuse queries for its own region. So that is
-done only when nobody can serve all of any region: "until no suitable configuration can be found".
+Region: every cell whose load, bytes owed to clients per byte of the cell, exceeds 1 is a candidate; the highest load
+first. Node: among the neighbours that lie farther from the cell's origin than this broker and do not feed it the cell,
+the one with most free bandwidth. All of the region's queries are relocated, so it agrees only if it can serve them all
+("without running into an overload situation"). To relocate as many as fit would fill up the first corner broker, which
+has no neighbour farther out, and soon has to refuse queries for its own region. So that is done only when no broker
+can serve all of any region: "until no suitable configuration can be found".
 
 Differs from Algorithm 3 as printed, which adds a query list to the clients' set, ignores the load and never takes
 a leaf; `Literal` keeps to the print, as a baseline: a region qualifies if queries are stored at exactly this cell

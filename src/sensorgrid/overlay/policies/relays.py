@@ -1,8 +1,8 @@
-"""Which broker shall relay streams to a receiver: the strategies of the relays paper, section 4.
+"""Which broker should relay streams to a receiver: the strategies of the relays paper, section 4.
 
-Each is asked by a broker that feeds others: "for the receiver `dst`, who of my neighbours shall relay?" The receiver
-itself is the answer where nobody is better. Brokers on the stream's own path are never candidates, which alone does
-not exclude circles (two crossed decisions): the paths of the streams do (design, rule 3).
+Each is asked by a broker that feeds others: "which of my neighbours should relay to the receiver `dst`?" The answer is
+the receiver itself if no neighbour is better. Brokers on the stream's own path are never candidates. That alone does
+not exclude circles, since two decisions may cross; the paths of the streams do (rule 3).
 """
 
 from collections.abc import Callable

@@ -1,8 +1,8 @@
 """Where a receiver hangs best in the tree of a cell: ours, beside the paper's relay strategies.
 
-The tree is a Steiner tree of brokers: the owner is its root, those who take the cell are its nodes, and a broker that
-is not in it may be put on an edge if that brings two ways together. The measure is the number of links (or the delay,
-where links are not known) that a block crosses in all.
+The tree is a Steiner tree of brokers: the owner is its root, the brokers that take the cell are its nodes, and a
+broker that is not in it may be put on an edge if that brings two ways together. The measure is the number of links (or
+the delay, where links are not known) that a block crosses in all.
 
 A receiver that joins hangs where it adds least: on a node, on an edge itself, or on a broker put on an edge (Takahashi
 and Matsuyama, one receiver at a time). A tree that has changed is improved in the same way, node by node with all
@@ -63,13 +63,13 @@ def hang(
     holds
         Who has the cell.
     parent
-        Of each of them its provider; -1 for the root and for those who have it not.
+        The provider of each; -1 for the root and for brokers that do not have the cell.
     edges
         Nodes whose edge from their parent may be cut.
     x
         The node.
     added_s
-        How much later than by the shortest way anybody may get the data.
+        How much later than by the shortest way a receiver may get the data.
     hysteresis
         Share of the present cost that must be saved.
     barred
