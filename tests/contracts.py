@@ -32,6 +32,7 @@ PIPELINE = names(
     " used flagged duplicate blocks balanced"
 )
 OVERLAY = names("operation workload brokers queries per_second")
+SENSORS = names("operation sensors brokers seed")
 FAULTS = names("seed problems levels faults served suspended refused circles")
 MOVING = names(
     "track policy seed storm hours queries refused refused_share wait_mean_s wait_p95_s wait_p99_s replication"
@@ -97,6 +98,13 @@ CONTRACTS = (
         OVERLAY,
         TOP | {"machine"},
         {"operation": {"live", "subscribe+cancel"}, "workload": {"everywhere", "hot spot"}},
+    ),
+    Contract(
+        "sensors",
+        ("bench", "sensors"),
+        SENSORS,
+        TOP | {"machine"},
+        {"operation": {"hold", "lookup"}},
     ),
     Contract(
         "fanout",

@@ -37,7 +37,7 @@ FOREIGN = ("mosquitto", "nats-server", "jq")
 """programs of others: that they are called so is all that is known of them here"""
 READERS_OWN = {"grid.toml", "mine.toml"}
 """files that the reader of a page writes"""
-LAKE = {"letters/", "ledger/", "sensors/", "tiles/", "waiting/", "lake.waiting/", "lakes/"}
+LAKE = {"letters/", "ledger/", "sensors/", "reports/", "tiles/", "waiting/", "lake.waiting/", "lakes/"}
 """folders that the pipeline makes"""
 
 

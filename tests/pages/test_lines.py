@@ -33,6 +33,7 @@ HANDLED = {
         ("network", "rebalance"),
         ("mosquitto",),
         ("reference",),
+        ("sensors",),
     ],
     "test_lines_up.py": [("up",)],
     "test_lines_pipeline.py": [
@@ -278,6 +279,17 @@ def test_status_tells_of_the_brokers_of_a_file(line: Typed, shop: Workshop) -> N
         net = nets.enter_context(Served(shop.folder, network_of(content, file, shop.folder)))
         said = shop.run(line)
     assert len(re.findall(r"^\s*\d+ ", said, re.M)) == len(net.net.network.addresses), said
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("line", told(lines_of("sensors")))
+def test_sensors_are_asked_for(line: Typed, shop: Workshop, tmp_path: Path) -> None:
+    with NetThread(tmp_path, grid=GRID) as net:
+        shop.url = net.url()
+        said = shop.run(line)
+    assert "0 of 0 sensors" in said
+    for out in re.findall(r"--geojson (\S+)", line.text):
+        assert (shop.folder / out).exists()
 
 
 class Served(NetThread):

@@ -3,6 +3,7 @@
 import gzip
 import json
 import threading
+from collections import Counter
 from dataclasses import replace
 from datetime import UTC, date, datetime
 from pathlib import Path
@@ -17,6 +18,7 @@ from pyspark.sql import SparkSession
 
 from sensorgrid.pipeline import jobs
 from sensorgrid.pipeline.delivery.waiting import WaitingFolder
+from sensorgrid.pipeline.gridding.measurements import sensor_number
 from sensorgrid.pipeline.lake.folder import Lake
 from sensorgrid.pipeline.lake.tiles import Identity
 from sensorgrid.pipeline.plan import PlanError
@@ -24,6 +26,7 @@ from sensorgrid.pipeline.settings import PipelineSettings, settings_of
 from sensorgrid.pipeline.sources.synthetic_earth import Earth
 from sensorgrid.pipeline.spark.packing import LEDGER, LETTER, LETTERS, to_bytes
 from sensorgrid.pipeline.spark.stages import OUT, write_task
+from sensorgrid.runtime.registry import Registry
 
 START_S = 1_700_000_100 // 300 * 300
 TICKS = 6
@@ -156,6 +159,52 @@ def test_the_backfill_equals_the_last_revisions_of_the_stream_bit_for_bit(
     assert ((counts == 0) & ~np.isnan(age_s)).any(), "nothing was held, so nothing was tried"
 
 
+def series_of(settings: PipelineSettings) -> dict[tuple[str, str], tuple[int, int, int]]:
+    """What brokers tell of each sensor and attribute: reports, flagged ones, the last."""
+    grid = settings.grid.grid()
+    table = Registry(settings.lake, grid).read([4, 5, 6, 7])
+    names = table.names.to_pylist()
+    return {
+        (names[at], table.attributes[table.attribute[n]]): (
+            int(table.reports[n]), int(table.flagged[n]), int(table.last_us[n]),
+        )
+        for at in range(len(table))
+        for n in range(table.starts[at], table.starts[at + 1])
+    }  # fmt: skip
+
+
+def test_backfill_and_stream_count_the_same_of_each_sensor(
+    world: Path, backfilled: Any, replayed: Any
+) -> None:
+    filled, streamed = series_of(backfilled[0]), series_of(replayed[0])
+
+    assert filled == streamed
+    lake = Lake(backfilled[0].lake)
+    observations = pa.Table.from_struct_array(
+        pc.list_flatten(lake.tiles(columns=["observations"])["observations"].combine_chunks())
+    ).to_pylist()
+    refused = lake.letters().filter(pc.equal(lake.letters()["test"], "range")).to_pylist()
+    bad = Counter((o["sensor"], o["attribute"]) for o in observations if o["flag"] == 3)
+    bad.update((sensor_number(r["sensor"]), r["attribute"]) for r in refused)
+    found = {(sensor_number(name), a): flagged for (name, a), (_, flagged, _) in filled.items()}
+    assert {key: count for key, count in found.items() if count} == bad
+    assert len(bad) > 3
+    raw = pa.concat_tables(pq.read_table(path) for path in (world / "reports").glob("*.parquet")).to_pylist()
+    wrong = {
+        (r["sensor"], r["attribute"], r["event_time"])
+        for r in lake.letters().to_pylist()
+        if r["test"] != "range"
+    }
+    heard = Counter(
+        (r["sensor"], r["attribute"])
+        for r in raw
+        if r["value"] is not None and (r["sensor"], r["attribute"], r["event_time"]) not in wrong
+    )
+    heard["X1", "air_temperature"] += 1
+    counted = {key: reports for key, (reports, _, _) in filled.items()}
+    assert {key: counted.get(key) for key in heard} == heard
+
+
 def test_the_stream_counts_every_row_and_publishes_what_the_lake_has(world: Path, replayed: Any) -> None:
     settings, outcome = replayed
 
@@ -191,13 +240,14 @@ def test_a_second_backfill_finds_everything_there_and_writes_nothing(
     spark: SparkSession, backfilled: Any
 ) -> None:
     settings, first = backfilled
-    before = Lake(settings.lake).tiles(latest=False)
+    before, heard = Lake(settings.lake).tiles(latest=False), series_of(settings)
 
     again = jobs.backfill(spark, settings)
 
     assert again.total.blocks == 0
     assert again.total.raw == first.total.raw
     assert Lake(settings.lake).tiles(latest=False).equals(before)
+    assert series_of(settings) == heard, "what was counted before is not counted again"
 
 
 def test_a_backfill_that_comes_out_otherwise_is_the_next_revision(

@@ -23,6 +23,7 @@ from sensorgrid.cli import (
     pipeline,
     query,
     reference,
+    sensors,
     status,
     up,
 )
@@ -49,6 +50,7 @@ app.command("broker")(broker.broker)
 app.command("query")(query.query)
 app.command("doctor")(doctor.doctor)
 app.command("status")(status.status)
+app.command("sensors")(sensors.sensors)
 app.command("demo")(demo.demo)
 app.command("reference")(reference.reference)
 
@@ -334,6 +336,32 @@ def bench_overlay(
     args, used = {"quick": quick, "seeds": seeds}, machine("numpy", "numba", "msgspec")
     if write(target, result_of("bench overlay", args=args, machine=used, rows=rows)):
         bench.show_asked(console, "Queries in the simulator", overlay.summary(rows))
+
+
+@bench_app.command("sensors")
+def bench_sensors(
+    json_file: JsonFile = None,
+    quick: Annotated[bool, typer.Option("--quick", help="Fewer sensors and lookups.")] = False,
+    seeds: Annotated[str, typer.Option(metavar="A[-B]", help="Of the sensors.")] = "1",
+) -> None:
+    """The registry of sensors: a million on 16 brokers, looked up by box, against a scan of the whole table.
+
+    Example: sensorgrid bench sensors --quick --json sensors.json
+    """
+    from sensorgrid.benchmarks import sensors as registry
+    from sensorgrid.benchmarks.machine import machine
+
+    target, chosen = arguments.read_target(json_file), arguments.read_seeds(seeds)
+    count, lookups = (
+        (registry.SENSORS_QUICK, registry.LOOKUPS_QUICK)
+        if quick
+        else (registry.SENSORS_FULL, registry.LOOKUPS_FULL)
+    )
+    with errors.status("compiling") as status:
+        rows = [row | {"seed": s} for s in chosen for row in registry.run(count, lookups, s, status.update)]
+    args, used = {"quick": quick, "seeds": seeds}, machine("numpy", "numba", "pyarrow")
+    if write(target, result_of("bench sensors", args=args, machine=used, rows=rows)):
+        bench.show_asked(console, "The registry of sensors", registry.summary(rows))
 
 
 @bench_app.command("fanout")

@@ -11,7 +11,7 @@ import os
 import ssl
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from dataclasses import replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from random import Random
 from types import TracebackType
@@ -28,6 +28,7 @@ from sensorgrid.client.exports import open_export
 from sensorgrid.client.fields import Field, Labels, with_errors
 from sensorgrid.client.regridding import Method, Onto, widened
 from sensorgrid.client.resume import ResumeFile
+from sensorgrid.client.sensors import LIMIT, TIMEOUT_S, SensorList, ask_owners, question
 from sensorgrid.client.sharing import Demand, Sharing
 from sensorgrid.client.streams import AsyncStream, lost
 from sensorgrid.client.times import AsyncTimeField, moment_of
@@ -36,7 +37,7 @@ from sensorgrid.links.driver import Driver, Peer, greet
 from sensorgrid.links.link import ANSWER_S
 from sensorgrid.links.packing import can_pack
 from sensorgrid.model.errors import QueryError, SensorGridError
-from sensorgrid.model.grid import Grid
+from sensorgrid.model.grid import Bbox, Grid
 from sensorgrid.model.ids import BROKERS_MAX, PeerId
 from sensorgrid.model.names import ERROR
 from sensorgrid.model.query import Query
@@ -84,7 +85,7 @@ async def aconnect(
     NotConnected
         If no broker answers, with the reason for each.
     """
-    urls = _urls(url)
+    urls = urls_of(url)
     context = ssl.create_default_context(cafile=tls) if isinstance(tls, str | os.PathLike) else tls
     hello = wire.Hello(
         wire.VERSIONS,
@@ -157,6 +158,7 @@ class AsyncClient:
         """why it can be used no longer"""
         self._stopped = False
         self._loop = asyncio.get_running_loop()
+        self._tls = tls
         self.driver = Driver(
             self.session,
             hello=lambda: msgspec.structs.replace(hello, grid=self.roster.terms.grid, roster=self._summary()),
@@ -330,6 +332,45 @@ class AsyncClient:
         """What a query will cost before it runs: points, bytes, cells, and what this connection has already."""
         query.box(self.grid)
         return explain(query, self.carried, self.settings, self.sharing, errors)
+
+    async def sensors(
+        self,
+        bbox: Bbox | None = None,
+        *,
+        attribute: str | None = None,
+        silent: timedelta | float | str | None = None,
+        flagged: float | None = None,
+        at: Any = None,
+        limit: int = LIMIT,
+        timeout_s: float = TIMEOUT_S,
+    ) -> SensorList:
+        """The sensors behind the grids, as the brokers that own their regions know them.
+
+        Parameters
+        ----------
+        bbox
+            West, south, east, north, borders included; left out, everywhere.
+        attribute
+            That they measure; left out, any.
+        silent
+            Only those that have not reported for longer, such as "1h", or that `flagged` asks for.
+        flagged
+            Only those with at least this share of reports found bad, 0 to 1, or that `silent` asks for.
+        at
+            The moment at which silence is judged; left out, now.
+        limit
+            How many are brought at most.
+        timeout_s
+            How long each broker may take. One that does not answer is in the result's `missing`.
+        """
+        self._check_open()
+        asked = question(bbox, attribute=attribute, silent=silent, flagged=flagged, at=at)
+        if limit < 1:
+            raise QueryError(f"limit: found {limit}, expected one sensor or more")
+        return await ask_owners(
+            asked, self.carried, self.roster, {self._first: self.url}, limit=limit, tls=self._tls,
+            timeout_s=timeout_s,
+        )  # fmt: skip
 
     async def aclose(self) -> None:
         """End all streams and close the connection."""
@@ -508,7 +549,8 @@ async def _to_its_end(work: Coroutine[Any, Any, None]) -> None:
         raise
 
 
-def _urls(url: Urls | None) -> list[str]:
+def urls_of(url: Urls | None) -> list[str]:
+    """Where to connect: as given, or by the environment, or the usual place."""
     given = os.environ.get("SENSORGRID_URL", URL) if url is None else url
     urls = [part.strip() for part in given.split(",")] if isinstance(given, str) else list(given)
     for address in urls:

@@ -22,10 +22,11 @@ from sensorgrid.client.explanation import Explanation
 from sensorgrid.client.exports import joined, table_of
 from sensorgrid.client.fields import Field
 from sensorgrid.client.regridding import Method
+from sensorgrid.client.sensors import SensorList
 from sensorgrid.client.streams import AsyncStream
 from sensorgrid.client.times import AsyncTimeField, Moment
 from sensorgrid.links.link import ANSWER_S
-from sensorgrid.model.grid import Grid
+from sensorgrid.model.grid import Bbox, Grid
 from sensorgrid.model.query import Query
 
 if TYPE_CHECKING:
@@ -134,6 +135,10 @@ class Client:
     def explain(self, query: Query, *, errors: bool = True) -> Explanation:
         """What a query will cost before it runs."""
         return self._thread.call(lambda: self._client.explain(query, errors=errors))
+
+    def sensors(self, bbox: Bbox | None = None, **options: Any) -> SensorList:
+        """The sensors behind the grids; see `AsyncClient.sensors`."""
+        return self._thread.run(self._client.sensors(bbox, **options))
 
     def export(
         self,

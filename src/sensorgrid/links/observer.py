@@ -50,6 +50,13 @@ class Observer:
         """Who the broker feeds; raises what `ask` raises."""
         return wire.decode_receivers(await self._asked(wire.ASK_RECEIVERS))
 
+    async def sensors(self, asked: wire.AskSensors) -> wire.Sensors:
+        """The sensors in the broker's regions that fit; raises what `ask` raises, and `WireError` if it cannot tell."""
+        found = wire.decode_sensors(await self._asked(wire.encode_ask_sensors(asked)))
+        if found.error:
+            raise wire.WireError(f"{self.url}: {found.error}")
+        return found
+
     async def _asked(self, question: bytes) -> bytes:
         async with asyncio.timeout(self._timeout_s):
             if self._peer is None or self._peer.gone is not None:

@@ -7,12 +7,13 @@ understands.
 
 After that a broker and its receivers speak `sensorgrid.overlay.codec`. A publisher sends `Publish` and hears `Ack` for
 each, and `Newer` when the roster changes. An observer hears `Status`, a map too, whenever it says anything,
-and `Receivers` if it asks for them.
+`Receivers` if it asks for them, and `Sensors` if it asks for those with `AskSensors`.
 """
 
 import dataclasses
 import struct
 from enum import StrEnum
+from math import isfinite
 from typing import Annotated, Any
 
 import msgspec
@@ -237,12 +238,86 @@ class Receivers(msgspec.Struct, frozen=True, tag="Receivers"):
     """how many more there are"""
 
 
+ASK_SENSORS = b"sensors"
+"""how an observer begins to ask for `Sensors`; an `AskSensors` follows"""
+SENSORS_MAX = 1 << 16
+"""that may be asked for at once; a broker may tell fewer"""
+
+
+class AskSensors(msgspec.Struct, frozen=True):
+    """Which sensors an observer wants to hear of: silent or flagged ones, if either is asked for, else all."""
+
+    bbox: tuple[float, float, float, float] | None = None
+    """west, south, east, north, borders included; None: everywhere"""
+    attribute: str | None = None
+    """that they measure; None: any, and then the worst of a sensor's counts"""
+    silent_s: Annotated[float, msgspec.Meta(ge=0)] | None = None
+    """without a report for longer"""
+    flagged: Annotated[float, msgspec.Meta(ge=0, le=1)] | None = None
+    """with at least this share of reports that were found bad"""
+    at_us: int | None = None
+    """the moment that silence is judged at, in microseconds since 1970; None: now"""
+    limit: Annotated[int, msgspec.Meta(ge=0, le=SENSORS_MAX)] = SENSORS_MAX
+    after: Annotated[int, msgspec.Meta(ge=0)] | None = None
+    """only those with a larger number: how to go on after a page"""
+
+
+class SensorSeries(msgspec.Struct, frozen=True, array_like=True):
+    """What a sensor reports of one attribute."""
+
+    attribute: str
+    reports: int
+    """in the last days"""
+    flagged: int
+    """of these"""
+    last_us: int | None
+    """of the last one; None: not known"""
+
+
+class SensorRow(msgspec.Struct, frozen=True, array_like=True):
+    """One sensor."""
+
+    number: int
+    name: str
+    x: float
+    y: float
+    elevation: float | None
+    series: tuple[SensorSeries, ...]
+    silent: bool
+    """as far as was asked"""
+    flagged: bool
+
+
+class Sensors(msgspec.Struct, frozen=True, tag="Sensors"):
+    """Sensors in the regions of a broker, by ascending number."""
+
+    id: int
+    """of the broker"""
+    roster: int
+    """version that it holds"""
+    sensors: tuple[SensorRow, ...] = ()
+    left_off: int = 0
+    """how many more there are after these"""
+    matched: int = 0
+    """how many fit, whatever the limit"""
+    held: int = 0
+    """how many it knows in all its regions"""
+    newest_us: int | None = None
+    """when any of them was last heard"""
+    attributes: tuple[str, ...] = ()
+    """that they measure"""
+    error: str = ""
+    """why there is no answer, for people"""
+
+
 _encoder = msgspec.msgpack.Encoder()
 _greeting: msgspec.msgpack.Decoder[Hello | Welcome | Sorry] = msgspec.msgpack.Decoder(Hello | Welcome | Sorry)
 _publish = msgspec.msgpack.Decoder(Publish)
 _told: msgspec.msgpack.Decoder[Ack | Newer] = msgspec.msgpack.Decoder(Ack | Newer)
 _status = msgspec.msgpack.Decoder(Status)
 _receivers = msgspec.msgpack.Decoder(Receivers)
+_ask_sensors = msgspec.msgpack.Decoder(AskSensors)
+_sensors = msgspec.msgpack.Decoder(Sensors)
 
 
 def encode_greeting(greeting: Hello | Welcome | Sorry) -> bytes:
@@ -316,6 +391,39 @@ def decode_receivers(message: bytes) -> Receivers:
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise WireError(
             f"message of a broker: found no receivers ({error}), expected them; it may run an older version"
+        ) from None
+
+
+def encode_ask_sensors(asked: AskSensors) -> bytes:
+    """What an observer says."""
+    return ASK_SENSORS + _encoder.encode(asked)
+
+
+def decode_ask_sensors(message: bytes) -> AskSensors:
+    """What an observer asks for."""
+    try:
+        asked = _ask_sensors.decode(message[len(ASK_SENSORS) :])
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise WireError(
+            f"message of an observer: found no question for sensors ({error}), expected one"
+        ) from None
+    if asked.bbox is not None and not all(map(isfinite, asked.bbox)):
+        raise WireError(f"bbox: found {asked.bbox}, expected four finite numbers west, south, east, north")
+    return asked
+
+
+def encode_sensors(sensors: Sensors) -> bytes:
+    """An answer to an observer that asked for them."""
+    return _encoder.encode(sensors)
+
+
+def decode_sensors(message: bytes) -> Sensors:
+    """The sensors that a broker tells; one of an older version answers with its status."""
+    try:
+        return _sensors.decode(message)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise WireError(
+            f"message of a broker: found no sensors ({error}), expected them; it may run an older version"
         ) from None
 
 

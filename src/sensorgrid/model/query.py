@@ -105,7 +105,7 @@ class Query:
         set_field(self, "bbox", None if bbox is None else _bbox(bbox))
         set_field(self, "resolution", _resolution(resolution))
         set_field(self, "spacing", None if spacing is None else _spacing(spacing))
-        set_field(self, "every", None if every is None else _every(every))
+        set_field(self, "every", None if every is None else length_of_time(every))
         self._check_once()
         set_field(self, "start", _start(start))
         set_field(self, "duration", _duration(duration))
@@ -266,18 +266,18 @@ _UNITS_S = {
 }  # fmt: skip
 
 
-def _every(every: Any) -> timedelta:
+def length_of_time(every: Any, name: str = "every") -> timedelta:
     """Text such as 10min is how people who write models say it."""
     if isinstance(every, str):
         found = re.fullmatch(r"\s*(\d+(?:\.\d+)?)?\s*([a-z]+)\s*", every.lower())
         unit = None if found is None else _UNITS_S.get(found[2], _UNITS_S.get(found[2].removesuffix("s")))
         if found is None or unit is None:
-            raise QueryError(f"every: found {every!r}, expected a length of time such as '10min' or '1h'")
+            raise QueryError(f"{name}: found {every!r}, expected a length of time such as '10min' or '1h'")
         every = float(found[1] or 1) * unit
     if isinstance(every, Real) and not isinstance(every, bool) and 0 < float(every) < 1e12:
         every = timedelta(seconds=float(every))
     if not isinstance(every, timedelta) or every <= timedelta(0):
-        raise QueryError(f"every: found {every!r}, expected a timedelta, seconds or text such as '10min'")
+        raise QueryError(f"{name}: found {every!r}, expected a timedelta, seconds or text such as '10min'")
     return every
 
 

@@ -25,7 +25,7 @@ HOPS_KNOWN_MAX = 65_536
 """next hops that are remembered"""
 
 
-class Way(Protocol):
+class WayToOwner(Protocol):
     """How routing finds the next hop."""
 
     def changed(self, roster: Roster, near: tuple[Region, ...]) -> tuple[PeerId, ...]:

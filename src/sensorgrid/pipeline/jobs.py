@@ -35,7 +35,7 @@ from sensorgrid.pipeline.plan import Plan, PlanError
 from sensorgrid.pipeline.settings import PipelineSettings
 from sensorgrid.pipeline.spark import backfill as fill
 from sensorgrid.pipeline.spark import stream
-from sensorgrid.pipeline.spark.stages import Job, known_sensors, sum_up, unheard, write_outputs
+from sensorgrid.pipeline.spark.stages import Job, known_sensors, sum_up, unheard, write_outputs, write_reports
 
 CHECKPOINT_FORMAT = 3
 """1: the clock was Spark's `rate` source; 2: the clock came after the other sources"""
@@ -171,10 +171,12 @@ def backfill(
 
 def write_backfill(flagged: DataFrame, job: Job, plan: Plan, span: fill.Span, outcome: JobOutcome) -> None:
     """Grid and write all ticks of a span: one Spark job."""
-    ledger, sensors = sum_up(write_outputs(fill.grids(flagged, job, plan, span), job, 0))
+    found = write_outputs(fill.grids(flagged, job, plan, span), job, 0)
+    ledger, sensors = sum_up(found)
     fresh = unheard(sensors, known_sensors(job.lake))
     if len(fresh):
         job.lake.write("sensors", fresh, (), job.writer, 0, 0)
+    write_reports(job.lake, found, job.writer, 0)
     job.lake.write_ledger(job.writer, 0, {"batch": 0} | ledger.to_dict())
     outcome.total, outcome.batches = ledger, 1
     if not ledger.balanced:

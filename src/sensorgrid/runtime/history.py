@@ -40,7 +40,7 @@ def read_tail(
 def _read_tail(
     lake: str, attribute: str, regions: Sequence[str], ticks: int
 ) -> dict[str, dict[str, list[Tick]]]:
-    files, root = _open(lake)
+    files, root = open_lake(lake)
     newest: dict[tuple[str, int], tuple[int, Any]] = {}
     last = -(1 << 62)
     for day in _days(files, f"{root}/tiles/attribute={attribute}"):
@@ -62,7 +62,8 @@ def _read_tail(
     return found
 
 
-def _open(lake: str) -> tuple[pafs.FileSystem, str]:
+def open_lake(lake: str) -> tuple[pafs.FileSystem, str]:
+    """A lake by path or URI: its file system, and where it lies in it."""
     if "://" in lake or lake.startswith("file:"):
         found: tuple[pafs.FileSystem, str] = pafs.FileSystem.from_uri(lake)
         return found

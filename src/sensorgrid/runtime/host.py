@@ -53,6 +53,7 @@ from sensorgrid.overlay.policies.relays import Relays
 from sensorgrid.overlay.roster import Region, Roster, RosterError
 from sensorgrid.runtime.history import Tick, read_tail
 from sensorgrid.runtime.rosters import RosterStore, StoreError
+from sensorgrid.runtime.sensors import SensorDesk
 
 LEAVE_S = 30.0
 """how long a broker that goes waits for its heirs"""
@@ -121,6 +122,8 @@ class Host:
         """where others dial it, as it told them"""
         self.left = asyncio.Event()
         """this broker has left the network, as it wished"""
+        self.sensors = SensorDesk(network.lake, network.grid, log)
+        """the registry of the sensors in its regions"""
         self.published = 0
         """blocks taken from the pipeline"""
         self.stopping = False
@@ -496,8 +499,21 @@ class Host:
         if peer.link is not None and not peer.link.waiting:  # else it has not even read the last one
             if asked == wire.ASK_RECEIVERS:
                 self._answer(peer, wire.encode_receivers(self.receivers()))
+            elif asked.startswith(wire.ASK_SENSORS):
+                self._asked_for_sensors(peer, asked)
             else:
                 self._answer(peer, wire.encode_status(self.status()))
+
+    def _asked_for_sensors(self, peer: Peer, asked: bytes) -> None:
+        if self.sensors.take(peer):
+            self._spawn(self._tell_sensors(peer, asked))
+
+    async def _tell_sensors(self, peer: Peer, asked: bytes) -> None:
+        try:
+            told = await self.sensors.answer(asked, self.me, self.roster)
+            self._answer(peer, wire.encode_sensors(told))
+        finally:
+            self.sensors.release(peer)
 
     # -- the lake
 

@@ -16,7 +16,7 @@ from sensorgrid.overlay.geography import box_of, points_of, view_of
 from sensorgrid.overlay.kernel import BrokerKernel, Inbox
 from sensorgrid.overlay.mechanism import Mechanism
 from sensorgrid.overlay.messages import Ask, Find, Found, Located
-from sensorgrid.overlay.ways import Way
+from sensorgrid.overlay.ways import WayToOwner
 
 HOPS_MAX = 64
 
@@ -32,7 +32,7 @@ class Routing(Mechanism):
         lookups: Inbox[Lookup],
         located: Inbox[Provided],
         placement: Placement | None,
-        way: Way,
+        way: WayToOwner,
         forwards: bool,
         asks_owners: bool,
     ) -> None:

@@ -11,6 +11,7 @@ later, so that revisions, which are most of the work, never delay a new tick.
 """
 
 import json
+from base64 import b64decode, b64encode
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from math import ceil
@@ -21,6 +22,7 @@ from sensorgrid.pipeline.gridding.coverage import Gaps
 from sensorgrid.pipeline.gridding.groups import Group
 from sensorgrid.pipeline.gridding.kernels.interface import Floats
 from sensorgrid.pipeline.gridding.measurements import Measurements, concatenate, decode, deduplicate, split_by
+from sensorgrid.pipeline.gridding.moves import NO_MOVES, Moves, bad_rows, moves
 from sensorgrid.pipeline.gridding.series import (
     Checked,
     Past,
@@ -164,6 +166,8 @@ class OpenTick:
     """measurements of the tick that were found bad by then"""
     suspect: int = 0
     """and those that were used with a larger error"""
+    bad: bytes = b""
+    """who measured them (see `moves`)"""
 
 
 @dataclass(slots=True)
@@ -186,7 +190,10 @@ class State:
         """As bytes."""
         head = {
             "next": self.next_tick, "closed": self.closed, "folded": self.folded, "ticks": self.ticks,
-            "published": [(t, p.revisions, p.digests, p.flagged, p.suspect) for t, p in self.published.items()],
+            "published": [
+                (t, p.revisions, p.digests, p.flagged, p.suspect, b64encode(p.bad).decode())
+                for t, p in self.published.items()
+            ],
             "dirty": self.dirty,
         }  # fmt: skip
         text = json.dumps(head, separators=(",", ":")).encode()
@@ -197,8 +204,11 @@ class State:
         """Read what `encode` wrote."""
         size = int.from_bytes(data[:4], "little")
         head = json.loads(data[4 : 4 + size])
-        # States that were written before suspects were counted lack the last number.
-        published = {t: OpenTick(tuple(r), tuple(d), *rest) for t, r, d, *rest in head["published"]}
+        # States that were written before suspects were counted, or bad ones named, lack what comes last.
+        published = {
+            t: OpenTick(tuple(r), tuple(d), f, rest[0] if rest else 0, b64decode("".join(rest[1:])))
+            for t, r, d, f, *rest in head["published"]
+        }
         past = Past.decode(data[4 + size :])
         return cls(
             head["next"], head["closed"], head["folded"], head["ticks"], published, head["dirty"], past
@@ -227,6 +237,8 @@ class Issue:
     """measurements that turned out bad since the last issue: so many fewer are used"""
     suspect: int = 0
     """measurements that turned out suspect since then, and are used all the same"""
+    moves: Moves = NO_MOVES
+    """the same by sensor"""
 
 
 class Book:
@@ -306,19 +318,20 @@ class Book:
             tile.digest.hex() + (made.rows_digest.hex() if n == 0 else "")
             for n, tile in enumerate(made.tiles)
         )
-        flagged, suspect = made.flagged, made.suspect
+        flagged, suspect, bad = made.flagged, made.suspect, bad_rows(made.rows, made.test)
         before = self.state.published.get(tick)
         if before is None:
             revisions: tuple[int | None, ...] = (0,) * len(digests)
-            self.state.published[tick] = OpenTick((0,) * len(digests), digests, flagged, suspect)
-            return Issue(tick, made, revisions, flagged, suspect)
+            self.state.published[tick] = OpenTick((0,) * len(digests), digests, flagged, suspect, bad)
+            return Issue(tick, made, revisions, flagged, suspect, moves(b"", bad))
         if digests == before.digests and flagged == before.flagged:
             return None
         changed = [a != b for a, b in zip(digests, before.digests, strict=True)]
         latest = tuple(r + c for r, c in zip(before.revisions, changed, strict=True))
-        self.state.published[tick] = OpenTick(latest, digests, flagged, suspect)
+        self.state.published[tick] = OpenTick(latest, digests, flagged, suspect, bad)
         revisions = tuple(r if c else None for r, c in zip(latest, changed, strict=True))
-        return Issue(tick, made, revisions, flagged - before.flagged, suspect - before.suspect)
+        changes = moves(before.bad, bad)
+        return Issue(tick, made, revisions, flagged - before.flagged, suspect - before.suspect, changes)
 
     def _close(self, closed: int) -> None:
         state, domain = self.state, self._domain

@@ -8,6 +8,7 @@
       tiles/attribute=air_temperature/day=2026-03-01/   one row per (attribute, tick, region, revision)
       letters/day=2026-03-01/                           what was refused or could not be read, with the reason
       sensors/                                          names and positions of the sensors that have spoken
+      reports/                                          what each has reported (`sensorgrid.pipeline.lake.reports`)
       ledger/                                           counts of each batch; they add up
 
 A file's name says which batch and which task wrote it, so a batch that is tried again after a crash replaces its
@@ -36,6 +37,7 @@ import pyarrow.parquet as pq
 
 from sensorgrid.model.errors import SensorGridError
 from sensorgrid.model.grid import Grid
+from sensorgrid.pipeline.lake import reports
 from sensorgrid.pipeline.lake.ledger import Ledger
 from sensorgrid.pipeline.lake.tiles import Identity
 from sensorgrid.pipeline.plan import Plan, plan_from_json
@@ -170,7 +172,7 @@ class Lake(Folder):
     def drop_from(self, writer: str, batch: int) -> int:
         """Remove what batches from `batch` on have left: tries that were never committed."""
         dropped = 0
-        for path in self._files("tiles", "letters", "sensors", "ledger"):
+        for path in self._files("tiles", "letters", "sensors", reports.FOLDER, "ledger"):
             found = _batch_of(path, writer)
             if found is not None and found >= batch:
                 self._fs()[0].delete_file(path)
@@ -396,7 +398,21 @@ class Lake(Folder):
                 if len(paths) >= minimum:
                     self._join(folder, paths)
                     fewer += len(paths) - 1
+        fewer += self._join_reports(newest, keep_batches, minimum)
         return fewer + self._join_ledgers(newest, keep_batches, minimum)
+
+    def _join_reports(self, newest: dict[str, int], keep_batches: int, minimum: int) -> int:
+        """Add up what old batches heard of each sensor."""
+        paths = [
+            path
+            for path in sorted(self._files(reports.FOLDER))
+            if (found := _written_by(path)) is None or found[1] <= newest.get(found[0], -1) - keep_batches
+        ]
+        if len(paths) < minimum:
+            return 0
+        name = reports.join(self, paths)
+        self._replace(self.path(reports.FOLDER, f".{name}"), self.path(reports.FOLDER, name), paths)
+        return len(paths) - 1
 
     def _join_ledgers(self, newest: dict[str, int], keep_batches: int, minimum: int) -> int:
         """Add up the ledgers of old batches: one line for those of this turn, and the lines of earlier turns."""

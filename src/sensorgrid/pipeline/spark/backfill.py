@@ -17,13 +17,14 @@ from pyspark.sql import functions as F
 from sensorgrid.pipeline.gridding.book import Issue
 from sensorgrid.pipeline.gridding.groups import groups_of
 from sensorgrid.pipeline.gridding.measurements import Measurements, decode, deduplicate
+from sensorgrid.pipeline.gridding.moves import bad_rows, moves
 from sensorgrid.pipeline.gridding.regions import Regions
 from sensorgrid.pipeline.gridding.series import Past
 from sensorgrid.pipeline.gridding.tile import RegionEvidence
 from sensorgrid.pipeline.lake.ledger import Ledger
 from sensorgrid.pipeline.plan import Plan
 from sensorgrid.pipeline.spark.packing import ASIDE, CLOCK, LEDGER, ROWS, Chunks
-from sensorgrid.pipeline.spark.stages import BLOCK, OUT, OUT_DDL, Job, outputs_of, pack
+from sensorgrid.pipeline.spark.stages import BLOCK, OUT, OUT_DDL, Job, moved_of, outputs_of, pack
 
 CHUNK_TICKS = 24
 """ticks of a chunk, if the context is not longer"""
@@ -114,9 +115,11 @@ def grid_chunk(
     seen: dict[int, RegionEvidence] = {}
     for tick in range(first, last + 1):
         made = domain.grid_at(checked, region, tick, seen)
-        issue = Issue(tick, made, (0,) * len(made.tiles), made.flagged, made.suspect)
+        found = moves(b"", bad_rows(made.rows, made.test))
+        issue = Issue(tick, made, (0,) * len(made.tiles), made.flagged, made.suspect, found)
         for payload in outputs_of(issue, domain.group, regions, region, ledger):
             yield BLOCK, payload
+        yield from moved_of(issue, domain.group, job.grid)
     yield LEDGER, json.dumps(ledger.to_dict()).encode()
 
 

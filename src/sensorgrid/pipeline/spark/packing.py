@@ -21,6 +21,7 @@ from sensorgrid.pipeline.gridding.measurements import Measurements, sensor_numbe
 from sensorgrid.pipeline.gridding.regions import Regions, halos_of
 from sensorgrid.pipeline.gridding.series import Ints
 from sensorgrid.pipeline.ingest.reasons import explained
+from sensorgrid.pipeline.lake import reports
 from sensorgrid.pipeline.plan import Plan
 from sensorgrid.pipeline.schema import MEASUREMENT_ARROW
 
@@ -35,6 +36,8 @@ PACK = pa.schema(
 )
 PACK_DDL = "`group` string, region int, chunk bigint, kind string, payload binary"
 ROWS, LEDGER, LETTERS, SENSORS, CLOCK = "rows", "ledger", "letters", "sensors", "clock"
+REPORTS = "reports"
+"""what was heard of each sensor (see `sensorgrid.pipeline.lake.reports`)"""
 FRESH = "fresh"
 """a beat that only publishes; CLOCK also revises"""
 ASIDE = ""
@@ -87,9 +90,12 @@ def _pack(table: pa.Table, plan: Plan, chunks: Chunks | None) -> Iterator[pa.Rec
     refused = table.filter(pc.invert(good))
     passed = table.filter(good)
     yield from _aside(table, refused)
+    rows, group = _measurements(passed, plan.grid)
+    heard = reports.arrived(rows, group, groups_of(plan.grid.attributes), refused)
+    if len(heard):
+        yield _one(REPORTS, to_bytes(heard))
     if not len(passed):
         return
-    rows, group = _measurements(passed, plan.grid)
     names = [g.name for g in groups_of(plan.grid.attributes)]
     yield _one(SENSORS, to_bytes(_sensors(passed, rows, group, names)))
     for keys, part, label in _spread(rows, group, plan, chunks):

@@ -29,6 +29,7 @@ from sensorgrid.pipeline.gridding.kernels.interface import Floats
 from sensorgrid.pipeline.gridding.measurements import Measurements
 from sensorgrid.pipeline.gridding.regions import Regions
 from sensorgrid.pipeline.gridding.series import SUSPECT, TESTS, SeriesLimits
+from sensorgrid.pipeline.lake import reports
 from sensorgrid.pipeline.lake.folder import Lake, LakeError
 from sensorgrid.pipeline.lake.ledger import Ledger
 from sensorgrid.pipeline.lake.tiles import Block, Identity, blocks_of, table_of
@@ -39,6 +40,7 @@ from sensorgrid.pipeline.spark.packing import (
     LETTER,
     LETTERS,
     PACK_DDL,
+    REPORTS,
     SENSOR,
     SENSORS,
     Chunks,
@@ -134,6 +136,13 @@ def outputs_of(issue: Issue, group: Group, regions: Regions, region: int, ledger
         ledger.move(_tests(tests, issue.flagged), issue.flagged)
     for block in blocks_of(issue, group, regions, region):
         yield block.encode()
+
+
+def moved_of(issue: Issue, group: Group, grid: Grid) -> Iterator[tuple[str, bytes]]:
+    """What an issue has found out about single sensors, if anything."""
+    if len(issue.moves):
+        day = issue.tick * round(grid.tick * 1e6) // reports.DAY_US
+        yield REPORTS, to_bytes(reports.moved(issue.moves, group, day))
 
 
 def _tests(counts: "np.ndarray[tuple[int], np.dtype[np.int64]]", changed: int) -> dict[str, int]:
@@ -337,6 +346,11 @@ def sum_up(found: list[tuple[str, bytes]]) -> tuple[Ledger, pa.Table]:
     )
     columns = ["number", "sensor_first", "group", "longitude_first", "latitude_first", "elevation_first"]
     return ledger, once.select(columns).rename_columns(SENSOR.names).cast(SENSOR)
+
+
+def write_reports(lake: Lake, found: list[tuple[str, bytes]], writer: str, batch: int) -> None:
+    """Keep what a batch has heard of each sensor."""
+    reports.write(lake, [from_bytes(payload) for kind, payload in found if kind == REPORTS], writer, batch)
 
 
 def unacknowledged(found: list[tuple[str, bytes]]) -> list[Identity]:

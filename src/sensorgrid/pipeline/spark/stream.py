@@ -33,12 +33,14 @@ from sensorgrid.pipeline.spark.stages import (
     Job,
     known_sensors,
     late_letters,
+    moved_of,
     outputs_of,
     pack,
     sum_up,
     unacknowledged,
     unheard,
     write_outputs,
+    write_reports,
 )
 from sensorgrid.pipeline.spark.workers import freeze_once
 
@@ -143,6 +145,7 @@ class GridProcessor(StatefulProcessor):
             for issue in book.publish(now_us) if fresh else book.advance(now_us):
                 for payload in outputs_of(issue, domain.group, self._regions, region, ledger):
                     yield BLOCK, payload
+                yield from moved_of(issue, domain.group, domain.grid)
         self._state.update((book.state.encode(),))
         if ledger != Ledger():
             yield LEDGER, json.dumps(ledger.to_dict()).encode()
@@ -188,5 +191,6 @@ class BatchWriter:
         fresh = unheard(sensors, self._known)
         if len(fresh):
             lake.write("sensors", fresh, (), job.writer, batch, 0)
+        write_reports(lake, found, job.writer, batch)
         seconds = round(time.monotonic() - begin, 3)
         lake.write_ledger(job.writer, batch, {"batch": batch, "seconds": seconds} | ledger.to_dict())

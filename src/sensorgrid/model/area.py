@@ -1,0 +1,67 @@
+"""Positions in a bounding box, and the points of a grid around it.
+
+`Grid.box_of` gives the *points* inside a box. Here is what positions need that are no points: sensors.
+"""
+
+import numpy as np
+import numpy.typing as npt
+
+from sensorgrid.model.box import Box
+from sensorgrid.model.grid import Bbox, Grid
+
+Floats = npt.NDArray[np.float64]
+Bools = npt.NDArray[np.bool_]
+
+
+_SLACK = 1e-9
+"""degrees by which the points around a box reach further than the box: turns around the earth are rounded"""
+
+
+def points_around(grid: Grid, bbox: Bbox) -> Box | None:
+    """Points of a grid whose areas together hold a bounding box; None if it lies beside the grid.
+
+    Examples
+    --------
+    >>> points_around(Grid(shape=(8, 4), resolution_bits=1), (170, -10, -170, 10))
+    Box(x0=7, x1=9, y0=1, y1=3)
+    """
+    west, south, east, north = bbox
+    (left, bottom, right, top), (dx, dy), (nx, ny) = grid.extent, grid.spacing, grid.shape
+    if north < bottom or south > top:
+        return None
+    y0, y1 = (min(max(int((y - bottom) // dy), 0), ny - 1) for y in (south, north))
+    if grid.coordinates == "planar":
+        if east < left or west > right:
+            return None
+        x0, x1 = (min(max(int((x - left) // dx), 0), nx - 1) for x in (west, east))
+        return Box(x0, x1 + 1, y0, y1 + 1)
+    width = (360.0 if east - west >= 360.0 else (east - west) % 360.0) + 2 * _SLACK
+    begin = (west - left) % 360.0 - _SLACK
+    if grid.wraps:
+        first, last = int(begin // dx), int((begin + width) // dx)
+        x0 = first % nx
+        return (
+            Box(0, nx, y0, y1 + 1) if last - first + 1 >= nx else Box(x0, x0 + last - first + 1, y0, y1 + 1)
+        )
+    parts = [(max(at, 0.0), min(at + width, right - left)) for at in (begin, begin - 360.0)]
+    parts = [(low, high) for low, high in parts if low <= high]
+    if not parts:
+        return None
+    x0, x1 = (min(int(x // dx), nx - 1) for x in (min(p[0] for p in parts), max(p[1] for p in parts)))
+    return Box(x0, x1 + 1, y0, y1 + 1)
+
+
+def inside(grid: Grid, bbox: Bbox, x: Floats, y: Floats) -> Bools:
+    """Which positions lie in a bounding box, its borders included; with west > east it crosses the date line."""
+    west, south, east, north = bbox
+    if grid.coordinates == "planar":
+        along: Bools = (x >= west) & (x <= east)
+    elif east - west >= 360.0:
+        along = np.ones(len(x), bool)
+    else:
+        if west > east:
+            west -= 360.0 * np.ceil((west - east) / 360.0)
+        turns = (360.0 * turn for turn in range(-3, 4))
+        along = np.any([(x >= west + turn) & (x <= east + turn) for turn in turns], axis=0)
+    found: Bools = along & (y >= south) & (y <= north)
+    return found
