@@ -31,7 +31,14 @@ def test_no_code_is_forgotten() -> None:
     """The README's runs in test_house.py, the pipeline's in test_lines_pipeline.py, the others here."""
     found = [one.place.page for one in BLOCKS]
 
-    assert found == ["README.md", *["docs/client.md"] * 3, *["docs/pipeline.md"] * 2, "docs/runtime.md"]
+    pages = [
+        "README.md",
+        *["docs/client.md"] * 3,
+        *["docs/pipeline.md"] * 2,
+        "docs/runtime.md",
+        "docs/sensors.md",
+    ]
+    assert found == pages
 
 
 @pytest.mark.parametrize("block", BLOCKS, ids=lambda block: str(block.place))
@@ -46,6 +53,19 @@ def test_code_can_be_compiled_and_what_it_imports_is_there(block: Block) -> None
         elif isinstance(node, ast.Import):
             for name in node.names:
                 importlib.import_module(name.name)
+
+
+def test_sensors_are_asked_for_as_the_page_says(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with NetThread(tmp_path, grid=GRID) as net:
+        code = block("docs/sensors.md", 0).text.replace("ws://localhost:7400", net.url())
+        names: dict[str, Any] = {}
+
+        exec(compile(code, "docs/sensors.md", "exec"), names)
+
+        assert list(names["found"]) == []  # nothing has ever been gridded here
+        assert names["found"].missing == {}
 
 
 def test_the_client_page_begins_as_the_readme_does() -> None:

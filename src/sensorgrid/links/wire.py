@@ -262,7 +262,7 @@ class AskSensors(msgspec.Struct, frozen=True):
     """only those with a larger number: how to go on after a page"""
 
 
-class SensorSeries(msgspec.Struct, frozen=True, array_like=True):
+class SensorCounts(msgspec.Struct, frozen=True, array_like=True):
     """What a sensor reports of one attribute."""
 
     attribute: str
@@ -282,7 +282,7 @@ class SensorRow(msgspec.Struct, frozen=True, array_like=True):
     x: float
     y: float
     elevation: float | None
-    series: tuple[SensorSeries, ...]
+    series: tuple[SensorCounts, ...]
     silent: bool
     """as far as was asked"""
     flagged: bool

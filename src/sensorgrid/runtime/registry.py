@@ -22,7 +22,7 @@ import pyarrow.fs as pafs
 import pyarrow.parquet as pq
 
 from sensorgrid.index.gbd_tree import PagedTree
-from sensorgrid.links.wire import AskSensors, SensorRow, SensorSeries
+from sensorgrid.links.wire import AskSensors, SensorCounts, SensorRow
 from sensorgrid.model.area import inside, points_around
 from sensorgrid.model.grid import Bbox, Grid
 from sensorgrid.overlay.geography import box_of
@@ -70,7 +70,7 @@ _PLACE = ["sensor", "longitude", "latitude", "elevation"]
 
 
 @dataclass(frozen=True)
-class Found:
+class FoundSensors:
     """What a lookup found."""
 
     rows: Ints
@@ -144,7 +144,7 @@ class SensorTable:
         rows = self.tree.overlaps(box)
         return rows[inside(self.grid, bbox, self.x[rows], self.y[rows])]
 
-    def find(self, asked: AskSensors, now_us: int) -> Found:
+    def find(self, asked: AskSensors, now_us: int) -> FoundSensors:
         """The sensors that were asked for, a page of them."""
         rows = np.arange(len(self)) if asked.bbox is None else self.within(asked.bbox)
         has, last_us, share = self._facts(asked.attribute)
@@ -162,7 +162,7 @@ class SensorTable:
             first = int(np.searchsorted(self.numbers[rows], np.uint64(asked.after), side="right"))
         page = slice(first, first + max(0, min(asked.limit, ROWS_MAX)))
         shown = rows[page]
-        return Found(shown, silent[page], flagged[page], len(rows), len(rows) - first - len(shown))
+        return FoundSensors(shown, silent[page], flagged[page], len(rows), len(rows) - first - len(shown))
 
     def _facts(self, attribute: str | None) -> tuple[Bools, Ints, Floats]:
         """Of each sensor: whether it measures this, when it last did, the share flagged; the worst of all if None."""
@@ -182,7 +182,7 @@ class SensorTable:
         np.maximum.at(share, sensor, _share(self.reports[which], self.flagged[which]))
         return has if attribute is not None else np.ones(len(self), bool), last_us, share
 
-    def told(self, found: Found) -> tuple[SensorRow, ...]:
+    def told(self, found: FoundSensors) -> tuple[SensorRow, ...]:
         """Sensors as they travel."""
         names = self.names.take(pa.array(found.rows)).to_pylist()
         made = []
@@ -190,7 +190,7 @@ class SensorTable:
             found.rows.tolist(), names, found.silent.tolist(), found.flagged.tolist(), strict=True
         ):
             series = tuple(
-                SensorSeries(
+                SensorCounts(
                     self.attributes[self.attribute[n]], int(self.reports[n]), int(self.flagged[n]),
                     None if self.last_us[n] == NEVER else int(self.last_us[n]),
                 )
