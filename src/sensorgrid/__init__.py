@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from sensorgrid.client.lake import read_lake
     from sensorgrid.client.sync import Client, connect
 
-__version__ = "0.7.0"
+__version__ = "0.8.0"
 __all__ = [
     "AsyncClient",
     "Box",
