@@ -164,7 +164,7 @@ CONTRACTS = (
 )
 DEMO = names(
     "ticks clients points_delivered missing duplicated wrong bytes_between_brokers bytes_without_sharing saving"
-    " delay_p50_s delay_p99_s killed recovered_s"
+    " delay_p50_s delay_p99_s killed recovered_s joined serves_s"
 )
 
 

@@ -184,7 +184,9 @@ def test_backfill_and_stream_count_the_same_of_each_sensor(
         pc.list_flatten(lake.tiles(columns=["observations"])["observations"].combine_chunks())
     ).to_pylist()
     refused = lake.letters().filter(pc.equal(lake.letters()["test"], "range")).to_pylist()
-    bad = Counter((o["sensor"], o["attribute"]) for o in observations if o["test"] not in (None, "", "suspect"))
+    bad = Counter(
+        (o["sensor"], o["attribute"]) for o in observations if o["test"] not in (None, "", "suspect")
+    )
     bad.update((sensor_number(r["sensor"]), r["attribute"]) for r in refused)
     found = {(sensor_number(name), a): flagged for (name, a), (_, flagged, _) in filled.items()}
     assert {key: count for key, count in found.items() if count} == bad

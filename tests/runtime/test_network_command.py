@@ -17,7 +17,6 @@ def test_it_shows_who_is_there_and_lets_one_leave(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     command, config = partial(call, monkeypatch, capsys, "network"), tmp_path / "grid.toml"
-    monkeypatch.setenv("COLUMNS", "200")
     with open_network(tmp_path, 3) as net:
         wait_for(lambda: net.store.newest() is not None, "the first roster")
 

@@ -9,6 +9,8 @@ from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 
+import pytest
+
 from nets import run_in_real_time, until, write_lake
 from runtime.test_processes import COMMAND, WORLD, Processes, admitted
 from sensorgrid.configuration.network import Network, read_network
@@ -197,6 +199,7 @@ def test_of_two_newcomers_with_one_number_the_second_gives_up(tmp_path: Path) ->
         )
 
 
+@pytest.mark.long
 def test_a_broker_that_was_stopped_for_long_comes_back(tmp_path: Path) -> None:
     async def story(net: OpenProcesses) -> None:
         async with net:

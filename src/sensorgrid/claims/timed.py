@@ -644,6 +644,20 @@ DEMO = Command(
             when=When.FULL_BUT_SHOWN,
         ),
         Claim(
+            "clients of a broker that is killed for good have the tick of that moment within the lease and five seconds",
+            lambda r: r["recovered_s"],
+            at_most=15.0,
+            unit="s",
+            when=When.FULL_BUT_SHOWN,
+        ),
+        Claim(
+            "a broker that joins owns a region within 10 s of the start of its process",
+            lambda r: r["serves_s"],
+            at_most=10.0,
+            unit="s",
+            when=When.FULL_BUT_SHOWN,
+        ),
+        Claim(
             "the demo streams for a minute and takes at most three in all",
             lambda r: r["took_s"],
             at_most=180.0,

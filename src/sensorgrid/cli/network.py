@@ -61,6 +61,7 @@ def show(where: Where = "ws://localhost:7400", json_file: JsonFile = None) -> No
     rows = [_row(member, roster, loads.get(member.id)) for member in roster.members]
     if write(target, result_of("network show", roster=roster.version, rows=rows)):
         console.print(_table(rows, roster.version))
+        console.print("values: per period, sent to all receivers; --json also tells places", style="dim")
         console.print(_map(grid, roster))
         if few := _too_few(roster):
             console.print(few, style="yellow", highlight=False)
@@ -238,14 +239,21 @@ def _row(member: Any, roster: Any, status: Any) -> dict[str, Any]:
 
 
 def _table(rows: list[dict[str, Any]], version: int) -> Table:
-    table = Table(title=f"roster {version}", title_justify="left", box=SIMPLE_HEAD, padding=(0, 1))
-    names = ("broker", "url", "place", "regions", "inherits", "clients", "values per period", "state")
-    for name in names:
-        table.add_column(name, justify="left" if name in ("url", "state") else "right", no_wrap=True)
+    table = Table(
+        title=f"roster {version}",
+        title_justify="left",
+        box=SIMPLE_HEAD,
+        padding=(0, 1, 0, 0),
+        collapse_padding=True,
+    )
+    for name in ("id", "url", "regions", "heir of", "clients", "values", "state"):
+        table.add_column(
+            name, justify="left" if name in ("url", "state") else "right", no_wrap=name != "state"
+        )
     for row in rows:
         state = row["state"] if row["answers"] else f"{row['state']}, does not answer"
         table.add_row(
-            Text(str(row["id"]), style=_colour(row["id"])), row["url"], f"{row['place']:,}", str(row["regions"]),
+            Text(str(row["id"]), style=_colour(row["id"])), row["url"], str(row["regions"]),
             str(row["inherits"] or ""), "?" if row["clients"] is None else f"{row['clients']:,}",
             "?" if row["points"] is None else f"{row['points']:,}",
             Text(state, style="red" if not row["answers"] or "accused" in state else ""),
