@@ -644,7 +644,7 @@ DEMO = Command(
             when=When.FULL_BUT_SHOWN,
         ),
         Claim(
-            "clients of a broker that is killed for good have the tick of that moment within the lease and five seconds",
+            "clients of a broker that is killed for good have the tick of that moment within 15 s",
             lambda r: r["recovered_s"],
             at_most=15.0,
             unit="s",
