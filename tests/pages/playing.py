@@ -45,6 +45,7 @@ REPLACED = {
     "ws://localhost:7400": "{url}",
     "-p 1883": "-p {mqtt}",
     "FILE": "grid.toml",
+    "URL": "{url}",
 }
 """in lines: ports that are free, and words that stand for something"""
 

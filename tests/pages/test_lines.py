@@ -273,7 +273,7 @@ def test_status_tells_of_the_brokers_of_a_file(line: Typed, shop: Workshop) -> N
 
     from sensorgrid.configuration.network import network_of
 
-    file = next(word for word in line.text.split() if word.endswith(".toml"))
+    file = next(word for word in shop.typed(line).split() if word.endswith(".toml"))
     content = tomllib.loads((shop.folder / file).read_text())
     with contextlib.ExitStack() as nets:
         net = nets.enter_context(Served(shop.folder, network_of(content, file, shop.folder)))
