@@ -1,11 +1,13 @@
 """Open networks: brokers come, leave, die, are wrongly suspected, and the streams go on."""
 
+import msgspec
 import pytest
 
 from hands import GRID, box_query, cell, settings
 from sensorgrid.model.ids import PeerId
-from sensorgrid.overlay.mechanisms.succession import LEASE
+from sensorgrid.overlay.mechanisms.succession import LEASE, WINDOW
 from sensorgrid.overlay.policies.interface import Never
+from sensorgrid.overlay.roster import Roster
 from sensorgrid.simulator.checkers import brokers_of, circles, conservation, rosters
 from worlds import SmallWorld
 
@@ -154,6 +156,48 @@ def test_at_rest_nothing_changes_and_little_is_said() -> None:
 
     assert world.roster.version == version == 1
     assert len(said) / 60 / 4 < 12  # messages of a broker in a second
+
+
+def test_one_that_was_accused_in_vain_and_then_dies_is_replaced_all_the_same() -> None:
+    world = Open()
+    world.tick(3)
+    for _ in range(4):  # slow again and again, never for long enough
+        world.pause(PeerId(2))
+        while not world.roster.by_id[PeerId(2)].accused:
+            world.pass_(0.5)
+        world.resume(PeerId(2))
+        world.pass_(20)
+        assert PeerId(2) in world.roster.by_id
+    died = world.now
+
+    world.crash(PeerId(2))
+    while PeerId(2) in world.roster.by_id and world.now < died + 120:
+        world.pass_(0.5)
+
+    assert world.now - died <= (LEASE + WINDOW + 3) * BEAT_S
+
+
+def test_a_roster_that_nobody_can_take_is_not_asked_about_without_a_pause() -> None:
+    world = Open()
+    world.tick(1)
+    first, *others = world.roster.regions
+    broken = world.roster.next(
+        regions=(msgspec.structs.replace(first, epoch=0), *others)
+    )  # epochs never fall
+    assert broken.fault(GRID, world.roster)
+    world.store[broken.version] = world.roster = broken
+    asked: list[float] = []
+    ask_store = world._ask_store
+
+    def counted(me: PeerId, proposed: Roster | None) -> None:
+        asked.append(world.now)
+        ask_store(me, proposed)
+
+    world._ask_store = counted  # type: ignore[method-assign]
+    world.crash(PeerId(2))
+    world.pass_(60)
+
+    assert len(asked) < 3 * 60  # three brokers, at most one question in a beat
 
 
 def test_the_grid_is_that_of_the_others() -> None:

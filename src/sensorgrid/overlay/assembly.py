@@ -71,7 +71,7 @@ def assemble(
     replication = Replication(kernel, boards, service, news, trees, policy)
     plugged = [plug(kernel, boards) for plug in others]
     membership = Membership(kernel, held, regions)
-    succession = [] if settings.beat_s is None else [Succession(kernel, boards)]
+    succession = [] if settings.beat_s is None else [Succession(kernel, boards, settings.beat_s)]
     return boards, (
         streams,
         routing,

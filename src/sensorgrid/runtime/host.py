@@ -554,6 +554,8 @@ class Host:
             self.driver.feed(Ruled(False))
             return
         if newest is not None:
+            if newest.newer_than(self.roster) and (fault := newest.fault(self.network.grid, self.roster)):
+                self.log("roster not taken", reason=f"{self.store.place}: {fault}")
             self.driver.feed(Learned(newest))
         self.driver.feed(Ruled(True))
 

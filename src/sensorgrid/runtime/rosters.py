@@ -5,7 +5,9 @@ That alone puts all versions in one order, without a coordinator.
 """
 
 import asyncio
+import contextlib
 from pathlib import Path
+from threading import Thread
 from typing import Any
 
 import msgspec
@@ -54,6 +56,7 @@ class RosterStore:
         self.place = f"{lake.rstrip('/')}/{FOLDER}"
         self._store: ObjectStore | None = None
         self._known: Roster | None = None
+        self._worker: Thread | None = None
 
     def write(self, roster: Roster) -> bool:
         """Whether this is the one that is written under its version."""
@@ -83,16 +86,36 @@ class RosterStore:
         return self._known
 
     async def settle(self, proposed: Roster | None) -> Roster | None:
-        """Write a roster, if its version is free, and read the newest, off the loop."""
+        """Write a roster, if its version is free, and read the newest, off the loop.
 
-        def work() -> Roster | None:
-            if proposed is not None:
-                self.write(proposed)
-            return self.newest()
+        A thread of its own does it, and never more than one: a disk that hangs must not take the threads that others
+        need, nor keep the process from ending.
+        """
+        if self._worker is not None and self._worker.is_alive():
+            raise StoreError(f"{self.place}: found no answer to the question before, expected one")
+        loop = asyncio.get_running_loop()
+        answer: asyncio.Future[Roster | None] = loop.create_future()
 
+        def tell(found: Roster | None, error: StoreError | None) -> None:
+            if not answer.done():
+                answer.set_result(found) if error is None else answer.set_exception(error)
+
+        def work() -> None:
+            found, fault = None, None
+            try:
+                if proposed is not None:
+                    self.write(proposed)
+                found = self.newest()
+            except StoreError as error:
+                fault = error
+            with contextlib.suppress(RuntimeError):  # the loop has ended
+                loop.call_soon_threadsafe(tell, found, fault)
+
+        self._worker = Thread(target=work, daemon=True, name="rosters")
+        self._worker.start()
         try:
             async with asyncio.timeout(ANSWER_S):
-                return await asyncio.to_thread(work)
+                return await answer
         except TimeoutError:
             raise StoreError(f"{self.place}: found no answer within {ANSWER_S:g} s, expected one") from None
 

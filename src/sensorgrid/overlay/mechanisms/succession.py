@@ -7,12 +7,14 @@ and learns what was decided (`Learned`). What it wants changed it works out anew
   whether it heard them. It counts its own beats, no clock: a process that was stopped wakes up with a short memory.
 - *Accuse, wait, remove.* Whoever misses a broker for `SUSPECT` beats accuses it, in a version. The accused, or anyone
   who hears it, acquits it, in a version. If nobody has within `WINDOW` beats it is removed, and whoever is responsible
-  now owns its regions. After an acquittal everybody waits twice as long.
+  now owns its regions. After an acquittal everybody waits twice as long, which is the lease.
 - *Inheritance.* Whoever is responsible for a region of another broker becomes its heir, and owns it once it has it.
 - *Leaving.* A leaver is marked, so that others become responsible. When it owns nothing it removes itself.
 
 Whoever cannot reach the store changes nothing, and goes on as it is.
 """
+
+from math import inf
 
 from sensorgrid.model.ids import Instant, PeerId
 from sensorgrid.overlay.boards import Boards
@@ -50,15 +52,16 @@ OFTEN, RARELY = 5, 30
 """beats between two looks at the store: of the two first that are alive, of others"""
 HEIR = 2
 """beats that an heir waits for a region of which it has nothing, or parts"""
-DOUBLINGS_MAX = 4
+_NEVER: Instant = -inf
 
 
 class Succession(Mechanism):
-    """The mechanism; in a network whose roster is a file it does nothing."""
+    """The mechanism; a broker whose roster is a file has none."""
 
-    def __init__(self, kernel: BrokerKernel, boards: Boards) -> None:
+    def __init__(self, kernel: BrokerKernel, boards: Boards, beat_s: float) -> None:
         self.kernel = kernel
         self.boards = boards
+        self.beat_s = beat_s
         self.listens = {
             RosterChanged: self.changed,
             Joining: self.joining,
@@ -74,16 +77,18 @@ class Succession(Mechanism):
         """own beats since a watched broker was heard"""
         self.accused: dict[PeerId, int] = {}
         """own beats since an accusation was heard of"""
-        self.acquitted: dict[PeerId, int] = {}
-        """how often a broker was accused in vain"""
+        self.acquitted: set[PeerId] = set()
+        """brokers that were accused in vain: they are waited for longer"""
         self._member: Member | None = None
         """what this broker shall be"""
         self._leaves = False
         self._left = False
         self._asked = False
         """whether the store has not answered yet"""
+        self._proposed = 0
+        """the version that was proposed last"""
         self._failures = 0
-        """times in a row that the store could not be reached"""
+        """times in a row that the store could not be reached, or holds a roster that nobody can take"""
         self._pause = 0
         """beats until it is asked again"""
         self._look = 0
@@ -122,9 +127,12 @@ class Succession(Mechanism):
     def ruled(self, event: Ruled) -> None:
         """The store has answered, or not."""
         self._asked = False
-        self._failures = 0 if event.reached else self._failures + 1
-        self._pause = 0 if event.reached else min(1 << self._failures, LEASE)
-        self._stirred = event.reached
+        held = self.boards.roster.current
+        # Whatever became of a proposal, the store has its version now. If that was not taken, asking on is in vain.
+        well = event.reached and (held is None or held.version >= self._proposed)
+        self._failures = 0 if well else min(self._failures + 1, LEASE)
+        self._pause = 0 if well else min(1 << self._failures, LEASE)
+        self._stirred = well
 
     def changed(self, event: RosterChanged) -> None:
         """Whoever is accused anew has some beats left; who is acquitted will be waited for longer."""
@@ -134,11 +142,12 @@ class Succession(Mechanism):
                 self.accused.setdefault(member.id, 0)
             elif member.id in self.accused:
                 del self.accused[member.id]
-                self.acquitted[member.id] = min(self.acquitted.get(member.id, 0) + 1, DOUBLINGS_MAX)
+                self.acquitted.add(member.id)
                 self.missed.pop(member.id, None)
         for gone in before.keys() - event.roster.by_id.keys():
-            for noted in (self.missed, self.accused, self.acquitted):
-                noted.pop(gone, None)
+            self.missed.pop(gone, None)
+            self.accused.pop(gone, None)
+            self.acquitted.discard(gone)
         self._look = self._patience(event.roster)
         self._stirred = True
 
@@ -146,11 +155,8 @@ class Succession(Mechanism):
 
     def settle(self) -> bool:
         """Keep the beat going; say what is wanted of the roster."""
-        beat_s = self.kernel.settings.beat_s
-        if beat_s is None:
-            return False
         if self._due is None:
-            self._due = self.kernel.now + beat_s * self.kernel.rng.uniform(0.9, 1.1)
+            self._due = self.kernel.now + self.beat_s * self.kernel.rng.uniform(0.9, 1.1)
         if self._stirred:
             self._stirred = False
             self._propose()
@@ -215,8 +221,8 @@ class Succession(Mechanism):
 
     def _said(self, peer: PeerId) -> Instant:
         """When it last said something."""
-        last = self.kernel.links.up.get(peer, -1.0)
-        return -1.0 if last == self._opened.get(peer) else last
+        last = self.kernel.links.up.get(peer, _NEVER)
+        return _NEVER if last == self._opened.get(peer) else last
 
     def _patience(self, roster: Roster) -> int:
         """Beats until the next look at the store."""
@@ -275,16 +281,16 @@ class Succession(Mechanism):
 
     def _patience_with(self, peer: PeerId) -> int:
         """Beats without a word after which this broker accuses another one."""
-        return (SUSPECT if peer in self._known else STARTING) << self.acquitted.get(peer, 0)
+        if peer not in self._known:
+            return STARTING
+        return LEASE if peer in self.acquitted else SUSPECT
 
     def _recently(self, peer: PeerId) -> bool:
-        beat_s = self.kernel.settings.beat_s or 0.0
-        return self._said(peer) >= self.kernel.now - 2 * beat_s
+        return self._said(peer) >= self.kernel.now - 2 * self.beat_s
 
     def _has_company(self, roster: Roster) -> bool:
         """Whether somebody hears this broker, as far as it can know: it may object then."""
-        beat_s = self.kernel.settings.beat_s or 0.0
-        fed = self._fed is not None and self._fed >= self.kernel.now - SUSPECT * beat_s
+        fed = self._fed is not None and self._fed >= self.kernel.now - SUSPECT * self.beat_s
         return fed or any(self._recently(p) for p in roster.by_id if p != self.kernel.me)
 
     def _ready(self, roster: Roster) -> list[Key]:
@@ -305,4 +311,6 @@ class Succession(Mechanism):
     def _ask(self, question: Propose | Inquire) -> None:
         if not self._asked:
             self._asked = True
+            if isinstance(question, Propose):
+                self._proposed = question.roster.version
             self.kernel.have(question)
