@@ -131,6 +131,21 @@ def test_without_the_store_nobody_takes_anything_over_and_streams_go_on() -> Non
     assert world.at_rest() == []
 
 
+def test_one_that_says_that_it_leaves_while_the_store_is_away_leaves_later() -> None:
+    world = Open()
+    world.tick(3)
+    world.storeless = {PeerId(0)}
+
+    world.leave(PeerId(0))
+    world.tick(5)
+    assert world.left == set()
+    world.storeless = set()
+    world.tick(3 * LEASE)
+
+    assert world.left == {PeerId(0)}
+    assert PeerId(0) not in world.owning().values()
+
+
 def test_two_that_join_at_one_place_get_two_places() -> None:
     world = Open()
     world.tick(1)

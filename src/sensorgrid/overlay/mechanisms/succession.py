@@ -86,7 +86,7 @@ class Succession(Mechanism):
         self._asked = False
         """whether the store has not answered yet"""
         self._proposed = 0
-        """the version that was proposed last"""
+        """the version that was proposed last, to a store that answered; 0: none"""
         self._failures = 0
         """times in a row that the store could not be reached, or holds a roster that nobody can take"""
         self._pause = 0
@@ -128,6 +128,8 @@ class Succession(Mechanism):
         """The store has answered, or not."""
         self._asked = False
         held = self.boards.roster.current
+        if not event.reached:
+            self._proposed = 0  # nobody knows whether it arrived
         # Whatever became of a proposal, the store has its version now. If that was not taken, asking on is in vain.
         well = event.reached and (held is None or held.version >= self._proposed)
         self._failures = 0 if well else min(self._failures + 1, LEASE)
