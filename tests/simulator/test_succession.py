@@ -137,7 +137,7 @@ def test_one_that_says_that_it_leaves_while_the_store_is_away_leaves_later() -> 
     world.storeless = {PeerId(0)}
 
     world.leave(PeerId(0))
-    world.tick(5)
+    world.tick(2 * LEASE)
     assert world.left == set()
     world.storeless = set()
     world.tick(3 * LEASE)
