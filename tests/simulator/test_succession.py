@@ -5,7 +5,7 @@ import pytest
 
 from hands import GRID, box_query, cell, settings
 from sensorgrid.model.ids import PeerId
-from sensorgrid.overlay.mechanisms.succession import LEASE, WINDOW
+from sensorgrid.overlay.mechanisms.succession import LEASE, OFTEN, RARELY, WINDOW
 from sensorgrid.overlay.policies.interface import Never
 from sensorgrid.overlay.roster import Roster
 from sensorgrid.simulator.checkers import brokers_of, circles, conservation, rosters
@@ -23,6 +23,12 @@ class Open(SmallWorld):
     def __init__(self, **changes: object) -> None:
         super().__init__(OWNERS, beat_s=BEAT_S, alive_s=1.0, backoff_max_s=2.0, ring_ticks=64, **changes)  # type: ignore[arg-type]
         self.suspended: set[PeerId] = set()
+        self.looks = 0
+        """questions to the store"""
+
+    def _ask_store(self, me: PeerId, proposed: Roster | None) -> None:
+        self.looks += 1
+        super()._ask_store(me, proposed)
 
     def come(self, number: int, place: int = 0, relay: bool = False) -> PeerId:
         """Another broker."""
@@ -131,9 +137,10 @@ def test_without_the_store_nobody_takes_anything_over_and_streams_go_on() -> Non
     assert world.at_rest() == []
 
 
-def test_one_that_says_that_it_leaves_while_the_store_is_away_leaves_later() -> None:
+@pytest.mark.parametrize("before", range(3, 9))
+def test_one_that_says_that_it_leaves_while_the_store_is_away_leaves_later(before: int) -> None:
     world = Open()
-    world.tick(3)
+    world.tick(before)
     world.storeless = {PeerId(0)}
 
     world.leave(PeerId(0))
@@ -166,10 +173,12 @@ def test_at_rest_nothing_changes_and_little_is_said() -> None:
     version = world.roster.version
     said: list[int] = []
     world.on_send = lambda me, peer, message: said.append(1)
+    looked = world.looks
 
     world.pass_(60)
 
     assert world.roster.version == version == 1
+    assert 2 * 60 / OFTEN <= world.looks - looked + 2 <= 2 * 60 / OFTEN + 2 * 60 / RARELY + 4  # two of four look often
     assert len(said) / 60 / 4 < 12  # messages of a broker in a second
 
 

@@ -228,7 +228,7 @@ class Succession(Mechanism):
 
     def _patience(self, roster: Roster) -> int:
         """Beats until the next look at the store."""
-        if not any(self._heard(peer) for peer in self.watched(roster)):
+        if all(self.missed.get(peer) for peer in self.watched(roster)):
             return 2  # alone: only the store can tell
         first = sorted(p for p in roster.by_id if p == self.kernel.me or p in self.kernel.links.up)[:2]
         return OFTEN if self.kernel.me in first else RARELY
