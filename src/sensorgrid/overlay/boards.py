@@ -14,6 +14,7 @@ from sensorgrid.overlay.faces import (
     DistancesFace,
     HearsayFace,
     IntakeFace,
+    NodesFace,
     OutletsFace,
     RegionsFace,
     RequestsFace,
@@ -35,6 +36,7 @@ class Boards:
     outlets: OutletsFace
     requests: RequestsFace
     intake: IntakeFace
+    nodes: NodesFace
 
 
 # -- membership's
