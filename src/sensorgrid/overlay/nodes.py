@@ -29,6 +29,18 @@ class Input:
     """when it is asked for again"""
 
 
+@dataclass(slots=True)
+class Receiver:
+    """Somebody who gets a stream."""
+
+    first: int
+    """the first tick that it wants"""
+    next: int
+    """the first tick that it has not got yet"""
+    held: dict[int, int]
+    """weight of the ticks that it had before it asked"""
+
+
 class Node:
     """A derived stream at one broker."""
 
@@ -40,8 +52,7 @@ class Node:
     def __init__(self, name: StreamName, formula: Formula, first: int) -> None:
         self.name = name
         self.formula = formula
-        self.receivers: dict[PeerId, int] = {}
-        """and the first tick that each wants"""
+        self.receivers: dict[PeerId, Receiver] = {}
         self.inputs: dict[StreamName, Input] = {}
         self.region: tuple[int, ...] | None = None
         """of an edge: the attributes of the region that it reads; None: it has inputs"""
@@ -59,7 +70,7 @@ class Node:
         self.dirty: dict[int, None] = {}
         """ticks of which something new is known"""
         self.since_s: dict[int, Instant] = {}
-        """when the first input of a tick came that was not sent yet"""
+        """since when a tick waits that was not sent yet: since its first input came, or it was asked for"""
 
 
 class Nodes(dict[StreamName, Node]):
@@ -80,11 +91,11 @@ class Nodes(dict[StreamName, Node]):
 
     # -- receivers
 
-    def serve(self, node: Node, peer: PeerId, first: int) -> None:
-        """A peer gets a stream from a tick on."""
+    def serve(self, node: Node, peer: PeerId, receiver: Receiver) -> None:
+        """A peer gets a stream."""
         if peer not in node.receivers:
             self._tie(peer, 1)
-        node.receivers[peer] = min(first, node.receivers.get(peer, first))
+        node.receivers[peer] = receiver
 
     def dismiss(self, node: Node, peer: PeerId) -> bool:
         """It gets it no longer; whether it was the last one."""

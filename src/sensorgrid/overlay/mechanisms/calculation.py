@@ -44,7 +44,7 @@ from sensorgrid.overlay.events import (
 from sensorgrid.overlay.kernel import BrokerKernel, Inbox
 from sensorgrid.overlay.mechanism import Mechanism
 from sensorgrid.overlay.messages import Message, Why
-from sensorgrid.overlay.nodes import Computed, Input, Node, Nodes
+from sensorgrid.overlay.nodes import Computed, Input, Node, Nodes, Receiver
 
 PATIENCE_S = 2.0
 """how long a tick waits for its last input, once the first has come"""
@@ -106,17 +106,28 @@ class Calculation(Mechanism):
             node = self.nodes[message.name] = Node(message.name, formula, message.first)
             self._rewire(node)
         elif message.first < node.first:
-            node.first = message.first
-            if not node.ticks:
-                node.head = message.first
-            self._rewire(node, again=True)
-            self._look(node, message.first, node.head)
-        self.nodes.serve(node, peer, message.first)
-        held = dict(message.held)
-        for tick in sorted(node.ticks):
-            done = node.ticks[tick]
-            if message.first <= tick < node.head and done.weight > held.get(tick, -1):
-                self._say(peer, self._told(node, tick, done))
+            self._extend(node, message.first)
+        oldest = max(message.first, node.head - self.kernel.settings.ring_ticks)
+        receiver = Receiver(message.first, oldest, dict(message.held))
+        before = node.receivers.get(peer)
+        if before is not None:  # two nodes of that broker take it
+            receiver.first = min(receiver.first, before.first)
+        self.nodes.serve(node, peer, receiver)
+        self._flush(node, peer, receiver)
+
+    def _extend(self, node: Node, first: int) -> None:
+        """Somebody wants earlier ticks: those that can still be had are calculated, and nobody else waits for them."""
+        before, node.first = node.first, first
+        if not node.ticks:
+            node.head = first
+        self._rewire(node, again=True)
+        now = self.kernel.now
+        for tick in range(max(first, node.head - self.kernel.settings.ring_ticks), min(before, node.head)):
+            if tick not in node.ticks:
+                node.since_s.setdefault(tick, now)
+        heappush(self._alarms, (now + node.patience_s, node.name))
+        self._look(node, first, before)
+        self._busy[node.name] = None
 
     def relinquished(self, peer: PeerId, message: Relinquish) -> None:
         """Somebody wants a stream no longer."""
@@ -132,6 +143,8 @@ class Calculation(Mechanism):
             if taken.provider != peer:
                 continue
             taken.attempts = 0
+            if message.tick < node.head - self.kernel.settings.ring_ticks - node.formula.window:
+                continue  # it has been forgotten
             known = taken.ticks.get(message.tick)
             if known is None or message.weight > known.weight:
                 taken.ticks[message.tick] = Computed(message.weight, message.numbers)
@@ -323,7 +336,7 @@ class Calculation(Mechanism):
     def _advance(self, node: Node) -> None:
         """Send the ticks that are due, in order, and better versions of earlier ones."""
         horizon = max((*node.dirty, *node.since_s), default=node.head - 1)
-        node.head = max(node.head, horizon - self.kernel.settings.ring_ticks)
+        self._skip(node, horizon - self.kernel.settings.ring_ticks)
         while node.head <= horizon:
             tick = node.head
             complete, done = self._computed(node, tick)
@@ -332,18 +345,51 @@ class Calculation(Mechanism):
             if not complete and (since is None or self.kernel.now < since + node.patience_s):
                 break
             node.head += 1
-            node.since_s.pop(tick, None)
-            node.dirty.pop(tick, None)
-            node.ticks[tick] = done
-            self._send(node, tick, done)
-        for tick in sorted(tick for tick in node.dirty if tick < node.head):
-            del node.dirty[tick]
+            self._done(node, tick, done)
+        late = {*node.dirty, *node.since_s}
+        for tick in sorted(tick for tick in late if tick < node.head):
             complete, done = self._computed(node, tick)
             known = node.ticks.get(tick)
-            if (known is None and complete) or (known is not None and done.weight > known.weight):
-                node.ticks[tick] = done
-                self._send(node, tick, done)
+            if known is None and not complete:
+                since = node.since_s.get(tick)
+                node.dirty.pop(tick, None)
+                if since is None or self.kernel.now < since + node.patience_s:
+                    continue
+            self._done(node, tick, done)
         self._evict(node)
+
+    def _skip(self, node: Node, oldest: int) -> None:
+        """Ticks before this one cannot be had any more."""
+        if oldest > node.head:
+            node.head = oldest
+            for tick in [t for t in node.since_s if t < oldest]:
+                del node.since_s[tick]
+            for receiver in node.receivers.values():
+                receiver.next = max(receiver.next, oldest)
+
+    def _done(self, node: Node, tick: int, done: Computed) -> None:
+        """A tick is calculated, perhaps again: send it to those who have not got it so."""
+        node.since_s.pop(tick, None)
+        node.dirty.pop(tick, None)
+        known = node.ticks.get(tick)
+        if known is not None and done.weight <= known.weight:
+            return
+        node.ticks[tick] = done
+        for peer, receiver in list(node.receivers.items()):
+            if receiver.first <= tick < receiver.next:
+                self._tell(node, peer, receiver, tick, done)
+            elif tick == receiver.next:
+                self._flush(node, peer, receiver)
+
+    def _flush(self, node: Node, peer: PeerId, receiver: Receiver) -> None:
+        """Send the ticks that are next, in order."""
+        while (done := node.ticks.get(receiver.next)) is not None:
+            self._tell(node, peer, receiver, receiver.next, done)
+            receiver.next += 1
+
+    def _tell(self, node: Node, peer: PeerId, receiver: Receiver, tick: int, done: Computed) -> None:
+        if done.weight > receiver.held.get(tick, -1):
+            self._say(peer, Derived(node.name, tick, done.weight, node.blocks, done.numbers))
 
     def _computed(self, node: Node, tick: int) -> tuple[bool, Computed]:
         """A tick as far as it can be calculated, and whether nothing is still to come."""
@@ -386,22 +432,16 @@ class Calculation(Mechanism):
             return complete, Computed(0, NOTHING)
         return complete, Computed(weight, _packed(node.formula.part(node.name.cell, blocks)))
 
-    def _send(self, node: Node, tick: int, done: Computed) -> None:
-        for peer, first in list(node.receivers.items()):
-            if tick >= first:
-                self._say(peer, self._told(node, tick, done))
-
-    def _told(self, node: Node, tick: int, done: Computed) -> Derived:
-        return Derived(node.name, tick, done.weight, node.blocks, done.numbers)
-
     def _evict(self, node: Node) -> None:
         """Forget what is older than the ring."""
         horizon = node.head - self.kernel.settings.ring_ticks
-        for tick in [t for t in node.ticks if t < horizon]:
-            del node.ticks[tick]
+        for known in (node.ticks, node.since_s, node.dirty):
+            for tick in [t for t in known if t < horizon]:
+                del known[tick]
+        for receiver in node.receivers.values():
+            receiver.next = max(receiver.next, horizon)
         for taken in node.inputs.values():
-            oldest = horizon - node.formula.window
-            for tick in [t for t in taken.ticks if t < oldest]:
+            for tick in [t for t in taken.ticks if t < horizon - node.formula.window]:
                 del taken.ticks[tick]
 
     # -- saying
