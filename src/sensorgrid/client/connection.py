@@ -9,7 +9,7 @@ import asyncio
 import inspect
 import os
 import ssl
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -27,6 +27,7 @@ from sensorgrid.client.explanation import Explanation, explain
 from sensorgrid.client.exports import open_export
 from sensorgrid.client.fields import Field, Labels, with_errors
 from sensorgrid.client.regridding import Method, Onto, widened
+from sensorgrid.client.results import AsyncResults
 from sensorgrid.client.resume import ResumeFile
 from sensorgrid.client.sensors import LIMIT, TIMEOUT_S, SensorList, ask_owners, question
 from sensorgrid.client.sharing import Demand, Sharing
@@ -38,10 +39,14 @@ from sensorgrid.links.link import ANSWER_S
 from sensorgrid.links.packing import can_pack
 from sensorgrid.model.errors import QueryError, SensorGridError
 from sensorgrid.model.grid import Bbox, Grid
-from sensorgrid.model.ids import BROKERS_MAX, PeerId
+from sensorgrid.model.ids import BROKERS_MAX, PeerId, QueryId
 from sensorgrid.model.names import ERROR
 from sensorgrid.model.query import Query
-from sensorgrid.overlay.events import Effect
+from sensorgrid.operators.areas import Area
+from sensorgrid.operators.plan import Operator, compile
+from sensorgrid.overlay.derived import StreamName
+from sensorgrid.overlay.events import Calculated, Cancelled, Effect, Reply, Watched
+from sensorgrid.overlay.formulas import ResultFormula
 from sensorgrid.overlay.roster import Roster, Summary
 from sensorgrid.overlay.session import Session
 
@@ -51,6 +56,8 @@ BUFFER = 16
 CELLS_ROAMING_MAX = 4
 """cells of a query that is fetched from the gateways themselves: they send exactly its points, whatever the cell, and
 cut a stream in parts where they want to move one"""
+RESULTS = 1 << 40
+"""numbers of operators begin here, those of queries at 0"""
 QUIET_S = 0.3
 """the newest tick is here when nothing has come for so long"""
 
@@ -152,6 +159,8 @@ class AsyncClient:
         )
         self.sharing = Sharing(self.carried, self.settings.depth, self.settings.cells_max)
         self._streams: dict[Demand, AsyncStream] = {}
+        self._results: dict[QueryId, AsyncResults] = {}
+        self._watched = 0
         self._pumping = False
         self._timer: asyncio.TimerHandle | None = None
         self._closed = ""
@@ -243,6 +252,45 @@ class AsyncClient:
             first, until = point.next, point.until
         wanted = query if onto is None else widened(query, self.grid)
         return self._open(query, wanted, first, until, errors, revisions, target, buffer, file)
+
+    def watch(
+        self,
+        operator: Operator | str,
+        *,
+        after: After = None,
+        areas: Mapping[str, Area] | None = None,
+        revisions: bool = False,
+        inactive: bool = False,
+    ) -> AsyncResults:
+        """The results of an operator, one per tick, from now on; the network calculates them.
+
+        Parameters
+        ----------
+        operator
+            What is calculated, or its value alone, as text.
+        after
+            Begin with the first tick after this one (a number, or a moment).
+        areas
+            Areas that the operator names.
+        revisions
+            Whether a result that was given is given again when late data change it, with ``attrs["revision"]``.
+        inactive
+            Whether to give ticks at which the operator's `when` does not hold, as results without a value.
+        """
+        self._check_open()
+        plan = compile(operator, self.carried, areas)
+        formula = ResultFormula(plan)
+        first = self.grid.tick_at(datetime.now(UTC)) if after is None else self._tick_after(after)
+        number = QueryId(RESULTS + self._watched)
+        self._watched += 1
+
+        def end() -> None:
+            if self._results.pop(number, None) is not None and not self._closed:
+                self.driver.feed(Cancelled(number))
+
+        results = self._results[number] = AsyncResults(plan, self.grid, end, revisions, inactive)
+        self.driver.feed(Watched(number, StreamName(formula.digest, 1), formula.text, first))
+        return results
 
     async def latest(
         self,
@@ -377,6 +425,8 @@ class AsyncClient:
         if not self._stopped:
             self._stopped = True
             self._closed = self._closed or "closed here"
+            for results in list(self._results.values()):
+                results.fail(lost("closed here"))
             for stream in list(self._streams.values()):
                 stream.fail(lost("closed here"))
                 self.sharing.end(stream.demand)
@@ -479,6 +529,9 @@ class AsyncClient:
             raise lost(self._closed)
 
     def _effect(self, effect: Effect) -> None:
+        if isinstance(effect, Calculated | Reply) and (results := self._results.get(effect.query)):
+            results.handle(effect)
+            return
         self.sharing.now = self._loop.time()
         self.sharing.handle(effect)
         if not self._pumping:
@@ -529,6 +582,8 @@ class AsyncClient:
             self._give_up(ClientError(f"client: found a fault of its own ({type(error).__name__}: {error})"))
 
     def _give_up(self, error: ClientError) -> None:
+        for results in list(self._results.values()):
+            results.fail(error)
         for stream in list(self._streams.values()):
             stream.fail(error)
         self._closed = self._closed or str(error)

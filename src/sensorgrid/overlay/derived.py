@@ -22,7 +22,7 @@ from sensorgrid.overlay.geography import first_of
 from sensorgrid.overlay.messages import ANYONE, Code, Count, Message
 from sensorgrid.overlay.roster import Roster
 
-TEXT_MAX = 65_536
+TEXT_MAX = 1 << 20
 """characters of a formula"""
 NUMBERS_MAX = 4_096
 """in one tick of a derived stream"""

@@ -46,6 +46,7 @@ from sensorgrid.overlay.events import (
 from sensorgrid.overlay.geography import box_of
 from sensorgrid.overlay.mechanisms.streams import EARLY_MAX
 from sensorgrid.overlay.messages import Clip
+from sensorgrid.overlay.formulas import FormulaReader
 from sensorgrid.overlay.policies.interface import Never, Policy
 from sensorgrid.overlay.policies.ours import Ours
 from sensorgrid.overlay.policies.paper import Paper
@@ -111,6 +112,7 @@ class Host:
             None if relays == "none" else Relays(relays.upper()),
             # By the calendar: the clock that drives the broker begins anew when its machine does.
             incarnation=int(datetime.now(UTC).timestamp() * 1000) if incarnation is None else incarnation,
+            formulas=FormulaReader(network.grid),
         )
         self.versions = versions
         """of the wire, that it speaks"""

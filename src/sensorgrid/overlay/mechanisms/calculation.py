@@ -145,12 +145,16 @@ class Calculation(Mechanism):
             taken.attempts = 0
             if message.tick < node.head - self.kernel.settings.ring_ticks - node.formula.window:
                 continue  # it has been forgotten
-            known = taken.ticks.get(message.tick)
-            if known is None or message.weight > known.weight:
-                taken.ticks[message.tick] = Computed(message.weight, message.numbers)
-                node.newest = max(message.tick, node.newest or message.tick)
-                for tick in range(message.tick, min(message.tick + node.formula.window, node.newest + 1)):
-                    self._note(node, tick)
+            self._keep(node, taken, message.tick, Computed(message.weight, message.numbers))
+
+    def _keep(self, node: Node, taken: Input, tick: int, came: Computed) -> None:
+        """A node has a tick of an input, if it is better than the one that it had."""
+        known = taken.ticks.get(tick)
+        if known is None or came.weight > known.weight:
+            taken.ticks[tick] = came
+            node.newest = max(tick, node.newest or tick)
+            for at in range(tick, min(tick + node.formula.window, node.newest + 1)):
+                self._note(node, at)
 
     def refused(self, peer: PeerId, message: Underived) -> None:
         """A provider does not give a stream: those whose fault it is not are asked again."""
@@ -239,6 +243,7 @@ class Calculation(Mechanism):
             taken = node.inputs.get(name)
             if taken is None:
                 taken = self.nodes.take(node, name, formula, provider)
+                self._copy(node, taken)
             elif taken.provider == provider and not again:
                 continue
             elif taken.provider != provider:
@@ -251,6 +256,12 @@ class Calculation(Mechanism):
         for tick in node.ticks:
             node.dirty[tick] = None
         self._busy[node.name] = None
+
+    def _copy(self, node: Node, taken: Input) -> None:
+        """Whatever another node here has of a stream need not come again."""
+        for name in self.nodes.taking[taken.name]:
+            for tick, known in self.nodes[name].inputs[taken.name].ticks.items():
+                self._keep(node, taken, tick, known)
 
     def _inputs_of(
         self, node: Node
@@ -283,8 +294,15 @@ class Calculation(Mechanism):
         return found, None
 
     def _ask(self, taken: Input) -> None:
-        held = tuple((tick, known.weight) for tick, known in sorted(taken.ticks.items()))[-HELD_MAX:]
-        self._say(taken.provider, Derive(taken.name, taken.formula.text, taken.first, held))
+        """Ask for what all nodes here want of a stream: a provider knows of one receiver only."""
+        takers = [self.nodes[name].inputs[taken.name] for name in self.nodes.taking[taken.name]]
+        same = [other for other in takers if other.provider == taken.provider]
+        first = min(other.first for other in same)
+        held = {tick: known.weight for tick, known in taken.ticks.items()}
+        for other in same:
+            held = {t: min(w, other.ticks[t].weight) for t, w in held.items() if t in other.ticks}
+        told = tuple(sorted(held.items()))[-HELD_MAX:]
+        self._say(taken.provider, Derive(taken.name, taken.formula.text, first, told))
 
     def _later(self, node: Node, taken: Input) -> None:
         """Ask again, after a while."""
