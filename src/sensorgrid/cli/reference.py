@@ -235,7 +235,7 @@ def _number(value: Any) -> str:
 
 
 def _units() -> Iterator[str]:
-    from sensorgrid.pipeline.ingest.units import CUSTOMARY, UNITS
+    from sensorgrid.model.units import CUSTOMARY, UNITS
 
     yield "## Units"
     yield "A value becomes *value × scale + offset* in the canonical unit. Maps show the customary one.\n"

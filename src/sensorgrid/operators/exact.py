@@ -1,0 +1,57 @@
+"""Sums that have the same bits in any order.
+
+A number is cut into slices of 26 bits at fixed places: slice j is a multiple of 2^(26 j - 104). Two slices of the same
+place add without rounding as long as there are fewer than 2^27 of them, so sums of slices can be made, split, taken
+apart by differences of running sums, and merged in any order; `total` rounds once, at the end. Cutting by adding and
+taking away 1.5 · 2^52 units costs three passes over an array for each place that is in use.
+"""
+
+from collections.abc import Iterator
+from fractions import Fraction
+from math import frexp, fsum
+
+import numpy as np
+import numpy.typing as npt
+
+Floats = npt.NDArray[np.float64]
+
+SLICES = 8
+"""float64s of an exact sum"""
+BITS = 26
+LOWEST = -104
+"""exponent of the lowest unit; what lies below is rounded off, alike everywhere"""
+LARGEST = 2.0**80
+"""numbers beyond are no measurements"""
+ADDENDS_MAX = 1 << 27
+
+
+def slices(numbers: Floats) -> Iterator[tuple[int, Floats]]:
+    """The places in use, and the slice of each number there."""
+    rest = np.asarray(numbers, np.float64)
+    largest = float(np.max(np.abs(rest), initial=0.0))
+    if not largest:
+        return
+    top = min(SLICES - 1, max(0, -(-(frexp(largest)[1] - LOWEST - BITS + 1) // BITS)))
+    for place in range(top, -1, -1):
+        magic = 1.5 * 2.0 ** (52 + LOWEST + BITS * place)
+        cut = rest + magic
+        cut -= magic
+        yield place, cut
+        rest = rest - cut
+        if not rest.any():
+            return
+
+
+def total(summed: Floats) -> float:
+    """The exact sum, rounded once."""
+    return fsum(summed.tolist())
+
+
+def totals(summed: Floats) -> Floats:
+    """The exact sum of each row, rounded once."""
+    return np.array([fsum(row) for row in summed.tolist()], np.float64)
+
+
+def fraction(summed: Floats) -> Fraction:
+    """The exact sum, not rounded."""
+    return sum((Fraction(part) for part in summed.tolist() if part), Fraction(0))
