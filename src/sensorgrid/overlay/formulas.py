@@ -19,10 +19,11 @@ from sensorgrid.model.box import Box
 from sensorgrid.model.errors import SensorGridError
 from sensorgrid.model.grid import Grid
 from sensorgrid.model.names import ERROR
-from sensorgrid.operators.layer import Layer
+from sensorgrid.operators.layer import Layer, Meeting
+from sensorgrid.operators.meaning import WINDOW_MAX
 from sensorgrid.operators.numbers import REASONS, Number
-from sensorgrid.operators.plan import WINDOW_MAX, OperatorPlan, Term, plan_from
-from sensorgrid.operators.term import FUNCTIONS, term_from
+from sensorgrid.operators.plan import OperatorPlan, Term, plan_from
+from sensorgrid.operators.term import term_from
 from sensorgrid.overlay.derived import NUMBERS_MAX, TEXT_MAX, Formula
 from sensorgrid.overlay.geography import box_of
 from sensorgrid.overlay.roster import Roster
@@ -127,7 +128,8 @@ class TermFormula:
         weights = self.term.weights(box_of(self.term.grid, cell))
         if weights is None:
             return np.empty(0)
-        return self.term.of(weights, self.layers.of(box_of(self.term.grid, cell), blocks))
+        layer = self.layers.of(box_of(self.term.grid, cell), blocks)
+        return self.term.family.partials(Meeting([weights]), layer)[0]
 
     def merged(self, tick: int, history: Mapping[int, Sequence[Values | None]]) -> Values:
         """The partial of a cell."""
@@ -210,13 +212,14 @@ class FormulaReader:
             SensorGridError,
         ) as error:  # fmt: skip
             what = str(error) if isinstance(error, SensorGridError) else "something else"
-            raise FormulaError(f"formula: found {what}, expected what a client of this version says") from None
+            raise FormulaError(
+                f"formula: found {what}, expected what a client of this version says"
+            ) from None
 
     def _term(self, term: Term) -> "TermFormula":
-        if term.function not in FUNCTIONS or term.attribute not in self.grid.attributes:
+        if term.attribute not in self.grid.attributes:
             raise FormulaError(
-                f"formula: found {term.function} of {term.attribute!r}, expected a function and an attribute that"
-                " are known here"
+                f"formula: found the attribute {term.attribute!r}, expected one that is known here"
             )
         if term.width > NUMBERS_MAX:
             raise FormulaError(

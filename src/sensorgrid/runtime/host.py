@@ -43,10 +43,10 @@ from sensorgrid.overlay.events import (
     Ruled,
     Stopping,
 )
+from sensorgrid.overlay.formulas import FormulaReader
 from sensorgrid.overlay.geography import box_of
 from sensorgrid.overlay.mechanisms.streams import EARLY_MAX
 from sensorgrid.overlay.messages import Clip
-from sensorgrid.overlay.formulas import FormulaReader
 from sensorgrid.overlay.policies.interface import Never, Policy
 from sensorgrid.overlay.policies.ours import Ours
 from sensorgrid.overlay.policies.paper import Paper
