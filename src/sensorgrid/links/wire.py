@@ -28,7 +28,7 @@ from sensorgrid.overlay.roster import GRID, SHARED, Member, Region, Roster, Summ
 from sensorgrid.overlay.roster import fingerprint as fingerprint
 from sensorgrid.overlay.settings import Settings
 
-VERSIONS = (1, 2, VERSION)
+VERSIONS = (1, 2, 3, VERSION)
 """of the wire, that are spoken here; the newest last"""
 BROKER, CLIENT, PUBLISHER, OBSERVER = "broker", "client", "publisher", "observer"
 NEWCOMER = "newcomer"

@@ -30,7 +30,7 @@ HELD_MAX = 4_096
 """ticks that a receiver can say it has"""
 
 Text: TypeAlias = Annotated[str, Meta(max_length=TEXT_MAX)]
-Digest: TypeAlias = Annotated[int, Meta(ge=0, lt=1 << 63)]
+Digest: TypeAlias = Annotated[int, Meta(ge=0, le=(1 << 63) - 1)]
 Numbers: TypeAlias = Annotated[bytes, Meta(max_length=8 * NUMBERS_MAX)]
 
 
