@@ -7,8 +7,9 @@ from hashlib import blake2b
 import numpy as np
 
 from sensorgrid.index.codes import contains
-from sensorgrid.model.block import Slab, Values
+from sensorgrid.model.block import Slab
 from sensorgrid.model.errors import SensorGridError
+from sensorgrid.overlay.derived import Floats
 from sensorgrid.overlay.roster import Roster
 
 
@@ -40,11 +41,11 @@ class Sum:
     def reads(self, cell: int) -> tuple[int, ...]:
         return (self.attribute,)
 
-    def part(self, cell: int, blocks: Sequence[tuple[Slab, ...]]) -> Values:
+    def part(self, cell: int, blocks: Sequence[tuple[Slab, ...]]) -> Floats:
         values = [slab.values for slab in blocks[0]]
         return np.array([sum(float(v.sum()) for v in values), float(sum(v.size for v in values))])
 
-    def merged(self, tick: int, history: Mapping[int, Sequence[Values | None]]) -> Values:
+    def merged(self, tick: int, history: Mapping[int, Sequence[Floats | None]]) -> Floats:
         found = [part for row in history.values() for part in row if part is not None]
         return np.sum(found, axis=0) if found else np.zeros(2)
 

@@ -28,7 +28,7 @@ from sensorgrid.overlay.mechanisms.routing import Routing
 from sensorgrid.overlay.mechanisms.streams import Streams
 from sensorgrid.overlay.mechanisms.succession import Succession
 from sensorgrid.overlay.mechanisms.trees import Trees
-from sensorgrid.overlay.nodes import Nodes
+from sensorgrid.overlay.nodes import StreamNodes
 from sensorgrid.overlay.outlets import Outlets, Supply
 from sensorgrid.overlay.policies.interface import Policy
 from sensorgrid.overlay.policies.relays import DIRECT, TREE, Relays
@@ -57,7 +57,7 @@ def assemble(
     outlets = Outlets(settings.budget, kernel.grid, settings.depth, changed, rerouted)
     hearsay = Hearsay(kernel.me, outlets)
     streams = Streams(kernel, outlets, requests, hearsay, held, lookups, located)
-    nodes = Nodes()
+    nodes = StreamNodes()
     boards = Boards(held, regions, distances, hearsay, outlets, requests, streams.intake, nodes)
     service = streams.service
 

@@ -14,11 +14,11 @@ from sensorgrid.overlay.faces import (
     DistancesFace,
     HearsayFace,
     IntakeFace,
-    NodesFace,
     OutletsFace,
     RegionsFace,
     RequestsFace,
     RosterFace,
+    StreamNodesFace,
 )
 from sensorgrid.overlay.intake import Piece
 from sensorgrid.overlay.messages import Want
@@ -36,7 +36,7 @@ class Boards:
     outlets: OutletsFace
     requests: RequestsFace
     intake: IntakeFace
-    nodes: NodesFace
+    nodes: StreamNodesFace
 
 
 # -- membership's

@@ -13,10 +13,12 @@ less the number of blocks that it would rest on if none were missing: 0 when it 
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Protocol, TypeAlias
 
+import numpy as np
+import numpy.typing as npt
 from msgspec import Meta, Struct
 
 from sensorgrid.index.zorder import Owners
-from sensorgrid.model.block import Slab, Values
+from sensorgrid.model.block import Slab
 from sensorgrid.model.ids import PeerId
 from sensorgrid.overlay.geography import first_of
 from sensorgrid.overlay.messages import ANYONE, Code, Count, Message
@@ -29,6 +31,7 @@ NUMBERS_MAX = 4_096
 HELD_MAX = 4_096
 """ticks that a receiver can say it has"""
 
+Floats: TypeAlias = npt.NDArray[np.float64]
 Text: TypeAlias = Annotated[str, Meta(max_length=TEXT_MAX)]
 Digest: TypeAlias = Annotated[int, Meta(ge=0, le=(1 << 63) - 1)]
 Numbers: TypeAlias = Annotated[bytes, Meta(max_length=8 * NUMBERS_MAX)]
@@ -45,11 +48,17 @@ class StreamName(Struct, frozen=True, array_like=True, order=True):
 class Formula(Protocol):
     """What a derived stream means. Values like any other: equal text, equal meaning."""
 
-    digest: int
-    text: str
-    """from which it can be made again"""
-    window: int
-    """ticks that one of its own rests on: 1, or more if it looks back"""
+    @property
+    def digest(self) -> int:
+        """Names its meaning."""
+
+    @property
+    def text(self) -> str:
+        """From which it can be made again."""
+
+    @property
+    def window(self) -> int:
+        """Ticks that one of its own rests on: 1, or more if it looks back."""
 
     def inputs(self, cell: int, roster: Roster) -> Sequence[tuple["Formula", int]]:
         """The streams that its tick in a cell is calculated from; none: it is an edge and reads a region."""
@@ -57,10 +66,10 @@ class Formula(Protocol):
     def reads(self, cell: int) -> tuple[int, ...]:
         """Of an edge: the attributes of the region that it reads."""
 
-    def part(self, cell: int, blocks: Sequence[tuple[Slab, ...]]) -> Values:
+    def part(self, cell: int, blocks: Sequence[tuple[Slab, ...]]) -> Floats:
         """Of an edge: its tick, from one block for each attribute."""
 
-    def merged(self, tick: int, history: Mapping[int, Sequence[Values | None]]) -> Values:
+    def merged(self, tick: int, history: Mapping[int, Sequence[Floats | None]]) -> Floats:
         """Of all others: a tick from those of its inputs, for each tick of the window; None where one is missing."""
 
 

@@ -131,8 +131,8 @@ class IntakeFace(Protocol):
     def uses(self, peer: PeerId) -> bool: ...
 
 
-class NodesFace(Protocol):
-    """See `nodes.Nodes`."""
+class StreamNodesFace(Protocol):
+    """See `nodes.StreamNodes`."""
 
     def uses(self, peer: PeerId) -> bool: ...
 

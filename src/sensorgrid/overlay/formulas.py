@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from sensorgrid.index.codes import contains
-from sensorgrid.model.block import Slab, Values
+from sensorgrid.model.block import Slab
 from sensorgrid.model.box import Box
 from sensorgrid.model.errors import SensorGridError
 from sensorgrid.model.grid import Grid
@@ -24,7 +24,7 @@ from sensorgrid.operators.meaning import WINDOW_MAX
 from sensorgrid.operators.numbers import REASONS, Number
 from sensorgrid.operators.plan import OperatorPlan, Term, plan_from
 from sensorgrid.operators.term import term_from
-from sensorgrid.overlay.derived import NUMBERS_MAX, TEXT_MAX, Formula
+from sensorgrid.overlay.derived import NUMBERS_MAX, TEXT_MAX, Floats, Formula
 from sensorgrid.overlay.geography import box_of
 from sensorgrid.overlay.roster import Roster
 
@@ -67,11 +67,11 @@ class ResultFormula:
         """It reads no region."""
         raise AssertionError("a result has inputs")
 
-    def part(self, cell: int, blocks: Sequence[tuple[Slab, ...]]) -> Values:
+    def part(self, cell: int, blocks: Sequence[tuple[Slab, ...]]) -> Floats:
         """It reads no region."""
         raise AssertionError("a result has inputs")
 
-    def merged(self, tick: int, history: Mapping[int, Sequence[Values | None]]) -> Values:
+    def merged(self, tick: int, history: Mapping[int, Sequence[Floats | None]]) -> Floats:
         """The result at a tick."""
         names = [term.digest for term in self.plan.terms]
         merged = {
@@ -123,15 +123,16 @@ class TermFormula:
         """Its attribute, and its standard error where the grid has one."""
         return self._reads
 
-    def part(self, cell: int, blocks: Sequence[tuple[Slab, ...]]) -> Values:
+    def part(self, cell: int, blocks: Sequence[tuple[Slab, ...]]) -> Floats:
         """The partial of a region."""
         weights = self.term.weights(box_of(self.term.grid, cell))
         if weights is None:
             return np.empty(0)
         layer = self.layers.of(box_of(self.term.grid, cell), blocks)
-        return self.term.family.partials(Meeting([weights]), layer)[0]
+        found: Floats = self.term.family.partials(Meeting([weights]), layer)[0]
+        return found
 
-    def merged(self, tick: int, history: Mapping[int, Sequence[Values | None]]) -> Values:
+    def merged(self, tick: int, history: Mapping[int, Sequence[Floats | None]]) -> Floats:
         """The partial of a cell."""
         found = [part for part in history[tick] if part is not None and len(part)]
         return self.term.merge(found) if found else np.empty(0)
@@ -228,7 +229,7 @@ class FormulaReader:
         return TermFormula(term, self.layers)
 
 
-def numbers_of(result: Number) -> Values:
+def numbers_of(result: Number) -> Floats:
     """A result as it travels."""
     return np.array([*result[:4], REASONS.index(result.reason)], np.float64)
 

@@ -1,4 +1,4 @@
-"""The derived streams of a broker, what they rest on, and who gets them. Written by calculation."""
+"""The derived streams of a broker, what they rest on, and who gets them."""
 
 from dataclasses import dataclass, field
 
@@ -7,7 +7,7 @@ from sensorgrid.overlay.derived import Formula, StreamName
 
 
 @dataclass(slots=True)
-class Computed:
+class DerivedTick:
     """A tick of a derived stream, as far as it is known."""
 
     weight: int
@@ -15,13 +15,13 @@ class Computed:
 
 
 @dataclass(slots=True)
-class Input:
+class TakenStream:
     """One stream that a node takes."""
 
     formula: Formula
     name: StreamName
     provider: PeerId
-    ticks: dict[int, Computed] = field(default_factory=dict)
+    ticks: dict[int, DerivedTick] = field(default_factory=dict)
     first: int = 0
     """the first tick that was asked for"""
     attempts: int = 0
@@ -30,7 +30,7 @@ class Input:
 
 
 @dataclass(slots=True)
-class Receiver:
+class StreamReceiver:
     """Somebody who gets a stream."""
 
     first: int
@@ -41,7 +41,7 @@ class Receiver:
     """weight of the ticks that it had before it asked"""
 
 
-class Node:
+class StreamNode:
     """A derived stream at one broker."""
 
     __slots__ = (
@@ -52,8 +52,8 @@ class Node:
     def __init__(self, name: StreamName, formula: Formula, first: int) -> None:
         self.name = name
         self.formula = formula
-        self.receivers: dict[PeerId, Receiver] = {}
-        self.inputs: dict[StreamName, Input] = {}
+        self.receivers: dict[PeerId, StreamReceiver] = {}
+        self.inputs: dict[StreamName, TakenStream] = {}
         self.region: tuple[int, ...] | None = None
         """of an edge: the attributes of the region that it reads; None: it has inputs"""
         self.blocks = 0
@@ -62,7 +62,7 @@ class Node:
         """how long a tick waits for its last input, once the first has come"""
         self.newest: int | None = None
         """the newest tick that an input has brought"""
-        self.ticks: dict[int, Computed] = {}
+        self.ticks: dict[int, DerivedTick] = {}
         self.first = first
         """the first tick that somebody wants"""
         self.head = first
@@ -73,8 +73,8 @@ class Node:
         """since when a tick waits that was not sent yet: since its first input came, or it was asked for"""
 
 
-class Nodes(dict[StreamName, Node]):
-    """All of them, by name."""
+class StreamNodes(dict[StreamName, StreamNode]):
+    """All of them, by name. Written by calculation."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -91,13 +91,13 @@ class Nodes(dict[StreamName, Node]):
 
     # -- receivers
 
-    def serve(self, node: Node, peer: PeerId, receiver: Receiver) -> None:
+    def serve(self, node: StreamNode, peer: PeerId, receiver: StreamReceiver) -> None:
         """A peer gets a stream."""
         if peer not in node.receivers:
             self._tie(peer, 1)
         node.receivers[peer] = receiver
 
-    def dismiss(self, node: Node, peer: PeerId) -> bool:
+    def dismiss(self, node: StreamNode, peer: PeerId) -> bool:
         """It gets it no longer; whether it was the last one."""
         if node.receivers.pop(peer, None) is None:
             return False
@@ -106,20 +106,20 @@ class Nodes(dict[StreamName, Node]):
 
     # -- inputs
 
-    def take(self, node: Node, name: StreamName, formula: Formula, provider: PeerId) -> Input:
+    def take(self, node: StreamNode, name: StreamName, formula: Formula, provider: PeerId) -> TakenStream:
         """A node takes a stream from a peer."""
-        taken = node.inputs[name] = Input(formula, name, provider)
+        taken = node.inputs[name] = TakenStream(formula, name, provider)
         self.taking.setdefault(name, {})[node.name] = None
         self._tie(provider, 1)
         return taken
 
-    def turn(self, taken: Input, provider: PeerId) -> None:
+    def turn(self, taken: TakenStream, provider: PeerId) -> None:
         """It takes it from another one."""
         self._tie(taken.provider, -1)
         self._tie(provider, 1)
         taken.provider = provider
 
-    def release(self, node: Node, name: StreamName) -> Input:
+    def release(self, node: StreamNode, name: StreamName) -> TakenStream:
         """It takes it no longer."""
         taken = node.inputs.pop(name)
         self._tie(taken.provider, -1)
@@ -129,7 +129,7 @@ class Nodes(dict[StreamName, Node]):
             del self.taking[name]
         return taken
 
-    def read(self, node: Node, region: tuple[int, ...] | None) -> None:
+    def read(self, node: StreamNode, region: tuple[int, ...] | None) -> None:
         """An edge reads these attributes of its region; None: it is no edge here."""
         for attribute in node.region or ():
             of = self.reading[attribute, node.name.cell]

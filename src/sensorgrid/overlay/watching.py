@@ -14,7 +14,7 @@ from sensorgrid.overlay.roster import Roster
 from sensorgrid.overlay.settings import Settings
 
 
-class Watcher(Protocol):
+class WatchingClient(Protocol):
     """The client, as far as it matters here."""
 
     now: Instant
@@ -47,7 +47,7 @@ class Watch:
 class Watching:
     """All streams that a client watches."""
 
-    def __init__(self, client: Watcher) -> None:
+    def __init__(self, client: WatchingClient) -> None:
         self.client = client
         self.watches: dict[QueryId, Watch] = {}
 

@@ -16,7 +16,6 @@ from heapq import heappop, heappush
 
 import numpy as np
 
-from sensorgrid.model.block import Values
 from sensorgrid.model.errors import SensorGridError
 from sensorgrid.model.ids import Instant, PeerId
 from sensorgrid.overlay.boards import Boards
@@ -25,6 +24,7 @@ from sensorgrid.overlay.derived import (
     NUMBERS_MAX,
     Derive,
     Derived,
+    Floats,
     Formula,
     Relinquish,
     StreamName,
@@ -44,7 +44,7 @@ from sensorgrid.overlay.events import (
 from sensorgrid.overlay.kernel import BrokerKernel, Inbox
 from sensorgrid.overlay.mechanism import Mechanism
 from sensorgrid.overlay.messages import Message, Why
-from sensorgrid.overlay.nodes import Computed, Input, Node, Nodes, Receiver
+from sensorgrid.overlay.nodes import DerivedTick, StreamNode, StreamNodes, StreamReceiver, TakenStream
 
 PATIENCE_S = 2.0
 """how long a tick waits for its last input, once the first has come"""
@@ -59,7 +59,7 @@ class Calculation(Mechanism):
     """The mechanism."""
 
     def __init__(
-        self, kernel: BrokerKernel, boards: Boards, nodes: Nodes, read: Callable[[str], Formula]
+        self, kernel: BrokerKernel, boards: Boards, nodes: StreamNodes, read: Callable[[str], Formula]
     ) -> None:
         self.kernel = kernel
         self.boards = boards
@@ -103,19 +103,19 @@ class Calculation(Mechanism):
             except SensorGridError as error:
                 self._refuse(peer, message.name, Why.SENSELESS, str(error))
                 return
-            node = self.nodes[message.name] = Node(message.name, formula, message.first)
+            node = self.nodes[message.name] = StreamNode(message.name, formula, message.first)
             self._rewire(node)
         elif message.first < node.first:
             self._extend(node, message.first)
         oldest = max(message.first, node.head - self.kernel.settings.ring_ticks)
-        receiver = Receiver(message.first, oldest, dict(message.held))
+        receiver = StreamReceiver(message.first, oldest, dict(message.held))
         before = node.receivers.get(peer)
         if before is not None:  # two nodes of that broker take it
             receiver.first = min(receiver.first, before.first)
         self.nodes.serve(node, peer, receiver)
         self._flush(node, peer, receiver)
 
-    def _extend(self, node: Node, first: int) -> None:
+    def _extend(self, node: StreamNode, first: int) -> None:
         """Somebody wants earlier ticks: those that can still be had are calculated, and nobody else waits for them."""
         before, node.first = node.first, first
         if not node.ticks:
@@ -143,11 +143,13 @@ class Calculation(Mechanism):
             if taken.provider != peer:
                 continue
             taken.attempts = 0
+            if len(message.numbers) % 8:
+                continue  # nonsense
             if message.tick < node.head - self.kernel.settings.ring_ticks - node.formula.window:
                 continue  # it has been forgotten
-            self._keep(node, taken, message.tick, Computed(message.weight, message.numbers))
+            self._keep(node, taken, message.tick, DerivedTick(message.weight, message.numbers))
 
-    def _keep(self, node: Node, taken: Input, tick: int, came: Computed) -> None:
+    def _keep(self, node: StreamNode, taken: TakenStream, tick: int, came: DerivedTick) -> None:
         """A node has a tick of an input, if it is better than the one that it had."""
         known = taken.ticks.get(tick)
         if known is None or came.weight > known.weight:
@@ -229,7 +231,7 @@ class Calculation(Mechanism):
         for node in list(self.nodes.values()):
             self._rewire(node)
 
-    def _rewire(self, node: Node, again: bool = False) -> None:
+    def _rewire(self, node: StreamNode, again: bool = False) -> None:
         """Give a node the inputs that it should have; `again`: it needs earlier ticks of them."""
         wanted, region = self._inputs_of(node)
         if region != node.region:
@@ -257,14 +259,14 @@ class Calculation(Mechanism):
             node.dirty[tick] = None
         self._busy[node.name] = None
 
-    def _copy(self, node: Node, taken: Input) -> None:
+    def _copy(self, node: StreamNode, taken: TakenStream) -> None:
         """Whatever another node here has of a stream need not come again."""
         for name in self.nodes.taking[taken.name]:
             for tick, known in self.nodes[name].inputs[taken.name].ticks.items():
                 self._keep(node, taken, tick, known)
 
     def _inputs_of(
-        self, node: Node
+        self, node: StreamNode
     ) -> tuple[dict[StreamName, tuple[Formula, PeerId]], tuple[int, ...] | None]:
         """Streams that a node takes, and from whom; or the attributes of the region that it reads."""
         roster, me, formula, cell = self.boards.roster.current, self.kernel.me, node.formula, node.name.cell
@@ -293,7 +295,7 @@ class Calculation(Mechanism):
             found[name] = (part, me if provider is None else provider)
         return found, None
 
-    def _ask(self, taken: Input) -> None:
+    def _ask(self, taken: TakenStream) -> None:
         """Ask for what all nodes here want of a stream: a provider knows of one receiver only."""
         takers = [self.nodes[name].inputs[taken.name] for name in self.nodes.taking[taken.name]]
         same = [other for other in takers if other.provider == taken.provider]
@@ -304,7 +306,7 @@ class Calculation(Mechanism):
         told = tuple(sorted(held.items()))[-HELD_MAX:]
         self._say(taken.provider, Derive(taken.name, taken.formula.text, first, told))
 
-    def _later(self, node: Node, taken: Input) -> None:
+    def _later(self, node: StreamNode, taken: TakenStream) -> None:
         """Ask again, after a while."""
         settings = self.kernel.settings
         wait = min(settings.backoff_s * 2**taken.attempts, settings.backoff_max_s)
@@ -312,7 +314,7 @@ class Calculation(Mechanism):
         taken.due = self.kernel.now + wait * self.kernel.rng.uniform(0.8, 1.2)
         heappush(self._alarms, (taken.due, node.name))
 
-    def _forget(self, node: Node, name: StreamName) -> None:
+    def _forget(self, node: StreamNode, name: StreamName) -> None:
         self._leave(self.nodes.release(node, name).provider, name)
 
     def _leave(self, provider: PeerId, name: StreamName) -> None:
@@ -321,7 +323,7 @@ class Calculation(Mechanism):
         if all(taken.provider != provider for taken in others):
             self._say(provider, Relinquish(name))
 
-    def _drop(self, node: Node) -> None:
+    def _drop(self, node: StreamNode) -> None:
         """Nobody wants it."""
         self.nodes.read(node, None)
         for name in list(node.inputs):
@@ -330,7 +332,7 @@ class Calculation(Mechanism):
 
     # -- ticks
 
-    def _look(self, node: Node, first: int, until: int | None) -> None:
+    def _look(self, node: StreamNode, first: int, until: int | None) -> None:
         """Something may be known of ticks of an edge's region."""
         if node.region is None:
             return
@@ -343,7 +345,7 @@ class Calculation(Mechanism):
         ):
             self._note(node, tick)
 
-    def _note(self, node: Node, tick: int) -> None:
+    def _note(self, node: StreamNode, tick: int) -> None:
         if tick >= node.first:
             node.dirty[tick] = None
             if tick >= node.head and tick not in node.since_s:
@@ -351,10 +353,10 @@ class Calculation(Mechanism):
                 heappush(self._alarms, (self.kernel.now + node.patience_s, node.name))
             self._busy[node.name] = None
 
-    def _advance(self, node: Node) -> None:
+    def _advance(self, node: StreamNode) -> None:
         """Send the ticks that are due, in order, and better versions of earlier ones."""
         horizon = max((*node.dirty, *node.since_s), default=node.head - 1)
-        self._skip(node, horizon - self.kernel.settings.ring_ticks)
+        self._skip(node, horizon + 1 - self.kernel.settings.ring_ticks)
         while node.head <= horizon:
             tick = node.head
             complete, done = self._computed(node, tick)
@@ -376,7 +378,7 @@ class Calculation(Mechanism):
             self._done(node, tick, done)
         self._evict(node)
 
-    def _skip(self, node: Node, oldest: int) -> None:
+    def _skip(self, node: StreamNode, oldest: int) -> None:
         """Ticks before this one cannot be had any more."""
         if oldest > node.head:
             node.head = oldest
@@ -385,7 +387,7 @@ class Calculation(Mechanism):
             for receiver in node.receivers.values():
                 receiver.next = max(receiver.next, oldest)
 
-    def _done(self, node: Node, tick: int, done: Computed) -> None:
+    def _done(self, node: StreamNode, tick: int, done: DerivedTick) -> None:
         """A tick is calculated, perhaps again: send it to those who have not got it so."""
         node.since_s.pop(tick, None)
         node.dirty.pop(tick, None)
@@ -399,28 +401,30 @@ class Calculation(Mechanism):
             elif tick == receiver.next:
                 self._flush(node, peer, receiver)
 
-    def _flush(self, node: Node, peer: PeerId, receiver: Receiver) -> None:
+    def _flush(self, node: StreamNode, peer: PeerId, receiver: StreamReceiver) -> None:
         """Send the ticks that are next, in order."""
         while (done := node.ticks.get(receiver.next)) is not None:
             self._tell(node, peer, receiver, receiver.next, done)
             receiver.next += 1
 
-    def _tell(self, node: Node, peer: PeerId, receiver: Receiver, tick: int, done: Computed) -> None:
+    def _tell(
+        self, node: StreamNode, peer: PeerId, receiver: StreamReceiver, tick: int, done: DerivedTick
+    ) -> None:
         if done.weight > receiver.held.get(tick, -1):
             self._say(peer, Derived(node.name, tick, done.weight, node.blocks, done.numbers))
 
-    def _computed(self, node: Node, tick: int) -> tuple[bool, Computed]:
+    def _computed(self, node: StreamNode, tick: int) -> tuple[bool, DerivedTick]:
         """A tick as far as it can be calculated, and whether nothing is still to come."""
         if node.region is not None:
             return self._read(node, tick)
         inputs = list(node.inputs.values())
         if node.name in node.inputs:
             known = node.inputs[node.name].ticks.get(tick)
-            return known is not None, known or Computed(0, NOTHING)
-        history: dict[int, Sequence[Values | None]] = {}
+            return known is not None, known or DerivedTick(0, NOTHING)
+        history: dict[int, Sequence[Floats | None]] = {}
         weight, complete = 0, True
         for at in range(tick - node.formula.window + 1, tick + 1):
-            row: list[Values | None] = []
+            row: list[Floats | None] = []
             for taken in inputs:
                 part = taken.ticks.get(at)
                 complete &= part is not None
@@ -428,10 +432,14 @@ class Calculation(Mechanism):
                 row.append(np.frombuffer(part.numbers) if part is not None and part.numbers else None)
             history[at] = row
         if not weight:
-            return complete, Computed(0, NOTHING)
-        return complete, Computed(weight, _packed(node.formula.merged(tick, history)))
+            return complete, DerivedTick(0, NOTHING)
+        try:
+            merged = node.formula.merged(tick, history)
+        except (ArithmeticError, IndexError, KeyError, TypeError, ValueError):  # a provider sent nonsense
+            return complete, DerivedTick(0, NOTHING)
+        return complete, DerivedTick(weight, _packed(merged))
 
-    def _read(self, node: Node, tick: int) -> tuple[bool, Computed]:
+    def _read(self, node: StreamNode, tick: int) -> tuple[bool, DerivedTick]:
         """A tick of an edge, from the blocks of its region."""
         assert node.region is not None
         weight, blocks, complete = 0, [], True
@@ -447,10 +455,10 @@ class Calculation(Mechanism):
                 weight += revision + 1
                 blocks.append(slabs)
         if len(blocks) < len(node.region):
-            return complete, Computed(0, NOTHING)
-        return complete, Computed(weight, _packed(node.formula.part(node.name.cell, blocks)))
+            return complete, DerivedTick(0, NOTHING)
+        return complete, DerivedTick(weight, _packed(node.formula.part(node.name.cell, blocks)))
 
-    def _evict(self, node: Node) -> None:
+    def _evict(self, node: StreamNode) -> None:
         """Forget what is older than the ring."""
         horizon = node.head - self.kernel.settings.ring_ticks
         for known in (node.ticks, node.since_s, node.dirty):
@@ -474,10 +482,10 @@ class Calculation(Mechanism):
             self.kernel.send(peer, message)
 
     def _hear(self, message: Message) -> None:
-        self.handlers[type(message)](self.kernel.me, message)  # type: ignore[index]
+        self.handlers[type(message)](self.kernel.me, message)
 
 
-def _packed(numbers: Values) -> bytes:
+def _packed(numbers: Floats) -> bytes:
     packed: bytes = np.ascontiguousarray(numbers, "<f8").tobytes()
     assert len(packed) <= 8 * NUMBERS_MAX, f"{len(numbers)} numbers, expected at most {NUMBERS_MAX}"
     return packed
