@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 import sensorgrid
+from net_thread import NetThread
 from nets import Net, network, run, truth, until
 from sensorgrid import Operator
 from sensorgrid.client.results import AsyncResults
@@ -56,7 +57,7 @@ def test_a_mean_over_regions_of_four_brokers_arrives_as_one_number(tmp_path: Pat
 def test_an_area_and_a_condition_are_judged_in_the_network(tmp_path: Path) -> None:
     async def story() -> None:
         async with Net(network(tmp_path, grid=GRID)) as net, await sensorgrid.aconnect(net.url(2)) as grid:
-            quarter = grid.watch(f"mean({T}, BBOX(0, 0, 180, 90))", after=-1)
+            quarter = grid.stream(Operator(f"mean({T}, BBOX(0, 0, 180, 90))"), after=-1)
             late = grid.watch(Operator(f"max({T})", when=f"min({T}) > 15000"), after=-1)
             await net.publish(4)
 
@@ -113,3 +114,13 @@ def test_a_mistake_is_told_with_its_place_before_anything_is_asked(tmp_path: Pat
                 grid.watch("mean(air_temprature)")
 
     run(story)
+
+
+def test_programs_without_a_loop_get_the_same(tmp_path: Path) -> None:
+    with NetThread(tmp_path, grid=GRID) as net, sensorgrid.connect(net.url(1)) as grid:
+        with grid.stream(Operator(f"mean({T})"), after=-1) as results:
+            net.publish(2)
+            found = results.take(2)
+
+        assert [r.item() for r in found] == pytest.approx([mean_of(net.net, t) for t in range(2)], rel=1e-6)
+        assert results.status == "ended"

@@ -15,7 +15,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from random import Random
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Self, overload
 
 import msgspec
 import numpy as np
@@ -206,6 +206,7 @@ class AsyncClient:
         """What the network carries, by CF standard name."""
         return self.grid.attributes
 
+    @overload
     def stream(
         self,
         query: Query,
@@ -217,13 +218,27 @@ class AsyncClient:
         onto: Any = None,
         method: Method = "linear",
         buffer: int = BUFFER,
-    ) -> AsyncStream:
-        """The fields of a query, one per tick, from now or the query's start on.
+    ) -> AsyncStream: ...
+    @overload
+    def stream(self, query: Operator, *, after: After = None, revisions: bool = False) -> AsyncResults: ...
+    def stream(
+        self,
+        query: Query | Operator,
+        *,
+        after: After = None,
+        resume: str | os.PathLike[str] | None = None,
+        errors: bool = True,
+        revisions: bool = False,
+        onto: Any = None,
+        method: Method = "linear",
+        buffer: int = BUFFER,
+    ) -> AsyncStream | AsyncResults:
+        """The fields of a query, one per tick, from now or the query's start on; or the results of an operator.
 
         Parameters
         ----------
         query
-            What is wanted.
+            What is wanted. Of an operator only `after` and `revisions` matter; see `watch`.
         after
             Begin with the first tick after this one (a number, or a moment): for a model that restarts.
         resume
@@ -239,6 +254,8 @@ class AsyncClient:
             Ticks that may wait for the consumer, before the network is told to wait.
         """
         self._check_open()
+        if isinstance(query, Operator):
+            return self.watch(query, after=after, revisions=revisions)
         query.box(self.grid)  # an unknown name is told with the names that people may ask for
         if buffer < 1:
             raise QueryError(f"buffer: found {buffer}, expected at least one tick")
