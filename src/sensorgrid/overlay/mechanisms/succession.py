@@ -9,6 +9,7 @@ and learns what was decided (`Learned`). What it wants changed it works out anew
   who hears it, acquits it, in a version. If nobody has within `WINDOW` beats it is removed, and whoever is responsible
   now owns its regions. After an acquittal everybody waits twice as long, which is the lease.
 - *Inheritance.* Whoever is responsible for a region of another broker becomes its heir, and owns it once it has it.
+- *Balance.* Whoever has much more load than the broker beside it moves the border between them (`overlay/balance.py`).
 - *Leaving.* A leaver is marked, so that others become responsible. When it owns nothing it removes itself.
 
 Whoever cannot reach the store changes nothing, and goes on as it is.
@@ -17,6 +18,7 @@ Whoever cannot reach the store changes nothing, and goes on as it is.
 from math import inf
 
 from sensorgrid.model.ids import Instant, PeerId
+from sensorgrid.overlay.balance import Balance
 from sensorgrid.overlay.boards import Boards
 from sensorgrid.overlay.events import (
     Inquire,
@@ -105,6 +107,7 @@ class Succession(Mechanism):
         """watched brokers that have been heard"""
         self._settled = 0
         """the version for which this broker is the heir of all that it should be"""
+        self._balance = Balance(kernel, boards)
         self._due: Instant | None = None
         self._stirred = False
         """whether there may be something to propose before the next beat"""
@@ -151,6 +154,7 @@ class Succession(Mechanism):
             self.accused.pop(gone, None)
             self.acquitted.discard(gone)
         self._look = self._patience(event.roster)
+        self._balance.changed()
         self._stirred = True
 
     # -- beats
@@ -184,6 +188,7 @@ class Succession(Mechanism):
             for peer in self.accused:
                 self.accused[peer] += 1
             self._waits = {key: beats + 1 for key, beats in self._waits.items()}
+            self._balance.beat(roster)
         self._last = kernel.now
         self._pause = max(self._pause - 1, 0)
         self._look -= 1
@@ -265,6 +270,8 @@ class Succession(Mechanism):
                 if draft.regions == before:
                     self._settled = roster.version
             draft.promote(me.id, self._ready(roster))
+            if not self._leaves:
+                draft.move(self._balance.moves(roster))
         wanted = draft.done()
         if wanted is not None:
             self._ask(Propose(wanted))
