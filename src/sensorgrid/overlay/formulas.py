@@ -94,7 +94,7 @@ class TermFormula:
         error = term.attribute + ERROR
         mine = (index(term.attribute),)
         self._reads = (*mine, index(error)) if error in term.grid.attributes else mine
-        self._met: dict[int, bool] = {}
+        self._meetings: dict[int, Meeting | None] = {}
 
     @cached_property
     def text(self) -> str:
@@ -109,7 +109,7 @@ class TermFormula:
         regions = [
             code
             for at, code in roster.by_cell
-            if at == attribute and contains(cell, code) and self._meets(code)
+            if at == attribute and contains(cell, code) and self._meeting(code) is not None
         ]
         if len(regions) > EDGES_MAX:
             regions = [
@@ -125,11 +125,11 @@ class TermFormula:
 
     def part(self, cell: int, blocks: Sequence[tuple[Slab, ...]]) -> Floats:
         """The partial of a region."""
-        weights = self.term.weights(box_of(self.term.grid, cell))
-        if weights is None:
+        meeting = self._meeting(cell)
+        if meeting is None:
             return np.empty(0)
         layer = self.layers.of(box_of(self.term.grid, cell), blocks)
-        found: Floats = self.term.family.partials(Meeting([weights]), layer)[0]
+        found: Floats = self.term.family.partials(meeting, layer)[0]
         return found
 
     def merged(self, tick: int, history: Mapping[int, Sequence[Floats | None]]) -> Floats:
@@ -137,10 +137,12 @@ class TermFormula:
         found = [part for part in history[tick] if part is not None and len(part)]
         return self.term.merge(found) if found else np.empty(0)
 
-    def _meets(self, code: int) -> bool:
-        if code not in self._met:
-            self._met[code] = self.term.weights(box_of(self.term.grid, code)) is not None
-        return self._met[code]
+    def _meeting(self, code: int) -> Meeting | None:
+        """Its area on a cell; None if they do not meet."""
+        if code not in self._meetings:
+            weights = self.term.weights(box_of(self.term.grid, code))
+            self._meetings[code] = None if weights is None else Meeting([weights])
+        return self._meetings[code]
 
     def _over(self, code: int) -> "TermFormula":
         """This term over a smaller cell: the one that others have too, if the cell lies wholly inside its area."""

@@ -50,6 +50,8 @@ class Watching:
     def __init__(self, client: WatchingClient) -> None:
         self.client = client
         self.watches: dict[QueryId, Watch] = {}
+        self._named: dict[StreamName, dict[QueryId, Watch]] = {}
+        """the same by stream"""
 
     def uses(self, peer: PeerId) -> bool:
         """Whether a stream is taken from a peer."""
@@ -58,23 +60,31 @@ class Watching:
     def watch(self, event: Watched) -> None:
         """Begin."""
         watch = self.watches[event.query] = Watch(event.query, event.name, event.text, event.first)
+        self._named.setdefault(event.name, {})[event.query] = watch
         self._ask(watch)
 
     def end(self, query: QueryId) -> bool:
         """Watch a stream no longer; whether it was watched."""
-        watch = self.watches.pop(query, None)
-        if watch is None:
+        if query not in self.watches:
             return False
-        if watch.provider is not None and not any(
-            other.name == watch.name and other.provider == watch.provider for other in self.watches.values()
-        ):
+        watch = self._forget(query)
+        others = self._named.get(watch.name, {}).values()
+        if watch.provider is not None and all(other.provider != watch.provider for other in others):
             self.client.links.send(watch.provider, Relinquish(watch.name))
         return True
 
+    def _forget(self, query: QueryId) -> Watch:
+        watch = self.watches.pop(query)
+        same = self._named[watch.name]
+        del same[query]
+        if not same:
+            del self._named[watch.name]
+        return watch
+
     def came(self, peer: PeerId, message: Derived) -> None:
         """A tick."""
-        for watch in self.watches.values():
-            if watch.name != message.name or watch.provider != peer or message.tick < watch.first:
+        for watch in self._named.get(message.name, {}).values():
+            if watch.provider != peer or message.tick < watch.first:
                 continue
             watch.attempts = 0
             if not watch.heard:
@@ -89,10 +99,10 @@ class Watching:
 
     def refused(self, peer: PeerId, message: Underived) -> None:
         """A broker does not give a stream."""
-        for watch in list(self.watches.values()):
-            if watch.name == message.name and watch.provider == peer:
+        for watch in list(self._named.get(message.name, {}).values()):
+            if watch.provider == peer:
                 if message.code == Why.SENSELESS:
-                    del self.watches[watch.query]
+                    self._forget(watch.query)
                     self.client.effects.append(Reply(watch.query, "refused", message.reason, Why.SENSELESS))
                 else:
                     self._later(watch)
