@@ -121,11 +121,15 @@ class RosterStore:
 
     def _opened(self) -> ObjectStore:
         if self._store is None:
-            if "://" in self.place:
-                self._store = from_url(self.place)
-            else:
-                self._store = LocalStore(prefix=Path(self.place).absolute(), mkdir=True)
+            self._store = opened(self.place)
         return self._store
+
+
+def opened(place: str) -> ObjectStore:
+    """A folder, which is made if it is not there, or a place in an object store."""
+    if "://" in place:
+        return from_url(place)
+    return LocalStore(prefix=Path(place).absolute(), mkdir=True)
 
 
 def _name(version: int) -> str:
