@@ -20,6 +20,7 @@ from sensorgrid.model.ids import PeerId
 FIELDS = (
     "ticks", "clients", "points_delivered", "missing", "duplicated", "wrong", "bytes_between_brokers",
     "bytes_without_sharing", "saving", "delay_p50_s", "delay_p99_s", "killed", "recovered_s", "joined", "serves_s",
+    "operator_ticks", "operator_wrong", "operator_saving",
 )  # fmt: skip
 
 

@@ -130,9 +130,8 @@ def list_(config: Config, json_file: JsonFile = None) -> None:
     table = Table()
     for title in ("name", "value", "when", "until", "every"):
         table.add_column(title)
-    for row in rows:
-        every = "" if row["every_s"] is None else f"{row['every_s']:g} s"
-        table.add_row(row["name"], row["value"], row["when"] or "", row["until"] or "", every)
+    for name, o in known.items():
+        table.add_row(name, o.value, o.when or "", o.until or "", "" if o.every is None else str(o.every))
     console.print(table)
 
 
