@@ -1,4 +1,4 @@
-"""The demo's operator: the mean over the earth, which the brokers calculate, and what one process makes of the batch."""
+"""The demo's operator: the mean over the earth, as the brokers calculate it and as one process does."""
 
 from collections.abc import Callable
 from itertools import pairwise
