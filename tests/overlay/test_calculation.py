@@ -1,6 +1,7 @@
 """One broker that calculates, alone with peers who say whatever they like."""
 
 import numpy as np
+import pytest
 from hypothesis import example, given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
@@ -10,6 +11,7 @@ from hands import ANNA, BEN, LoneBroker, sent
 from sensorgrid.model.ids import PeerId
 from sensorgrid.overlay.codec import CodecError, decode, encode
 from sensorgrid.overlay.derived import Derive, Derived, Relinquish, StreamName, Underived
+from sensorgrid.overlay.mechanisms import calculation
 from sensorgrid.overlay.messages import Message, Why
 from sensorgrid.overlay.nodes import StreamNodes
 
@@ -112,3 +114,31 @@ def test_a_broker_that_no_longer_owns_a_region_passes_its_stream_on() -> None:
     assert (asked.name, asked.first) == (name, 0)
     assert [m.tick for m in sent(broker.log, Derived, to=1)] == [0, 1]
     assert PeerId(3) in broker.boards.nodes.ties
+
+
+def test_a_client_can_have_so_many_streams_and_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(calculation, "WATCHED_MAX", 2)
+    broker = calculating()
+    broker.up(ANNA, 1)
+
+    for peer in (ANNA, 1):
+        for window in (1, 2, 3):
+            formula = Sum(window=window)
+            broker.say(peer, Derive(StreamName(formula.digest, 8), formula.text, 0))
+
+    (refused,) = sent(broker.log, Underived)
+    assert (refused.name.digest, refused.code) == (Sum(window=3).digest, Why.NO_ROOM)
+    assert "found 2 streams" in refused.reason or "found 3 streams" in refused.reason
+
+
+def test_formulas_of_a_broker_take_so_much_room_and_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(calculation, "TEXTS_MAX", 3 * len(Sum().text))
+    broker = calculating()
+    broker.up(1)
+    for window in (1, 2, 3, 4, 5):
+        formula = Sum(window=window)
+        broker.say(1, Derive(StreamName(formula.digest, 8), formula.text, 0))
+    assert sent(broker.log, Underived)
+    broker.down(1)
+
+    assert broker.boards.nodes.characters == 0

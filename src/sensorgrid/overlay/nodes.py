@@ -84,6 +84,19 @@ class StreamNodes(dict[StreamName, StreamNode]):
         """nodes by the streams that they take"""
         self.ties: dict[PeerId, int] = {}
         """streams that come from a peer, or go to it"""
+        self.characters = 0
+        """of all formulas"""
+
+    def add(self, node: StreamNode) -> StreamNode:
+        """One more."""
+        self.characters += len(node.formula.text)
+        self[node.name] = node
+        return node
+
+    def drop(self, node: StreamNode) -> None:
+        """One less."""
+        self.characters -= len(node.formula.text)
+        del self[node.name]
 
     def uses(self, peer: PeerId) -> bool:
         """Whether a stream comes from a peer, or goes to it."""

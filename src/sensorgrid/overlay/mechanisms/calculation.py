@@ -17,7 +17,7 @@ from heapq import heappop, heappush
 import numpy as np
 
 from sensorgrid.model.errors import SensorGridError
-from sensorgrid.model.ids import Instant, PeerId
+from sensorgrid.model.ids import Instant, PeerId, is_broker
 from sensorgrid.overlay.boards import Boards
 from sensorgrid.overlay.derived import (
     HELD_MAX,
@@ -52,6 +52,10 @@ STEP_S = 0.5
 """how much longer for each stream that lies below"""
 NODES_MAX = 65_536
 """derived streams of one broker"""
+WATCHED_MAX = 16_384
+"""derived streams of one client"""
+TEXTS_MAX = 1 << 26
+"""characters of all formulas"""
 NOTHING = b""
 
 
@@ -93,18 +97,9 @@ class Calculation(Mechanism):
         """Somebody wants a stream, or more of it."""
         node = self.nodes.get(message.name)
         if node is None:
-            if len(self.nodes) >= NODES_MAX:
-                self._refuse(peer, message.name, Why.NO_ROOM, f"{NODES_MAX} streams are calculated here")
+            node = self._made(peer, message)
+            if node is None:
                 return
-            try:
-                formula = self.read(message.text)
-                if formula.digest != message.name.digest:
-                    raise SensorGridError("formula: found another one than its name says")
-            except SensorGridError as error:
-                self._refuse(peer, message.name, Why.SENSELESS, str(error))
-                return
-            node = self.nodes[message.name] = StreamNode(message.name, formula, message.first)
-            self._rewire(node)
         elif message.first < node.first:
             self._extend(node, message.first)
         oldest = max(message.first, node.head - self.kernel.settings.ring_ticks)
@@ -114,6 +109,27 @@ class Calculation(Mechanism):
             receiver.first = min(receiver.first, before.first)
         self.nodes.serve(node, peer, receiver)
         self._flush(node, peer, receiver)
+
+    def _made(self, peer: PeerId, message: Derive) -> StreamNode | None:
+        """A new node; None if there can be none, which the peer is told."""
+        nodes, mine = self.nodes, self.nodes.ties.get(peer, 0)
+        full = len(nodes) >= NODES_MAX or nodes.characters + len(message.text) > TEXTS_MAX
+        if full or (mine >= WATCHED_MAX and not is_broker(peer)):
+            self._refuse(
+                peer, message.name, Why.NO_ROOM,
+                f"found {len(nodes):,} streams that are calculated here, {mine:,} of them for you, expected fewer",
+            )  # fmt: skip
+            return None
+        try:
+            formula = self.read(message.text)
+            if formula.digest != message.name.digest:
+                raise SensorGridError("formula: found another one than its name says")
+        except SensorGridError as error:
+            self._refuse(peer, message.name, Why.SENSELESS, str(error))
+            return None
+        node = nodes.add(StreamNode(message.name, formula, message.first))
+        self._rewire(node)
+        return node
 
     def _extend(self, node: StreamNode, first: int) -> None:
         """Somebody wants earlier ticks: those that can still be had are calculated, and nobody else waits for them."""
@@ -328,7 +344,7 @@ class Calculation(Mechanism):
         self.nodes.read(node, None)
         for name in list(node.inputs):
             self._forget(node, name)
-        del self.nodes[node.name]
+        self.nodes.drop(node)
 
     # -- ticks
 
