@@ -8,6 +8,7 @@ from sensorgrid.model.ids import PeerId
 from sensorgrid.overlay.balance import STEADY
 from sensorgrid.overlay.geography import box_of
 from sensorgrid.overlay.mechanisms.succession import LEASE, OFTEN, RARELY, WINDOW
+from sensorgrid.overlay.placement import Draft
 from sensorgrid.overlay.policies.interface import Never
 from sensorgrid.overlay.policies.ours import Ours
 from sensorgrid.overlay.roster import Roster
@@ -141,6 +142,37 @@ def test_without_the_store_nobody_takes_anything_over_and_streams_go_on() -> Non
     assert world.at_rest() == []
 
 
+def test_one_that_was_stopped_while_it_left_and_is_started_again_stays() -> None:
+    world = Open()
+    world.tick(3)
+    marked = Draft(world.roster)
+    marked.leave(PeerId(1))
+    world.crash(PeerId(1))
+    world.roster = world.store[2] = marked.done()
+
+    world.restart(PeerId(1))
+    world.join(PeerId(1), world.roster.by_id[PeerId(1)].place)
+    world.tick(3 * LEASE)
+
+    assert world.left == set()
+    assert not world.roster.by_id[PeerId(1)].leaving
+    assert world.owning() == OWNERS
+    assert world.at_rest() == []
+
+
+def test_one_that_is_marked_while_it_runs_goes() -> None:
+    world = Open()
+    world.join(PeerId(1), world.roster.by_id[PeerId(1)].place)
+    world.tick(3)
+
+    marked = Draft(world.roster)
+    marked.leave(PeerId(1))
+    world.roster = world.store[marked.done().version] = marked.done()
+    world.tick(2 * RARELY)
+
+    assert world.left == {PeerId(1)}
+
+
 @pytest.mark.parametrize("before", range(3, 9))
 def test_one_that_says_that_it_leaves_while_the_store_is_away_leaves_later(before: int) -> None:
     world = Open()
@@ -182,7 +214,9 @@ def test_at_rest_nothing_changes_and_little_is_said() -> None:
     world.pass_(60)
 
     assert world.roster.version == version == 1
-    assert 2 * 60 / OFTEN <= world.looks - looked + 2 <= 2 * 60 / OFTEN + 2 * 60 / RARELY + 4  # two of four look often
+    assert (
+        2 * 60 / OFTEN <= world.looks - looked + 2 <= 2 * 60 / OFTEN + 2 * 60 / RARELY + 4
+    )  # two of four look often
     assert len(said) / 60 / 4 < 12  # messages of a broker in a second
 
 

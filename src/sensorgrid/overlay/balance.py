@@ -60,7 +60,11 @@ class Balance:
         best, found = GAIN * mine, dict[PeerId, int]()
         for beside in dict.fromkeys((owners[(at + 1) % len(owners)], owners[at - 1])):
             theirs = self._load_of(roster, beside)
-            if theirs is None or mine < UNEVEN * theirs or mine - theirs < WORTH * self.kernel.settings.budget:
+            if (
+                theirs is None
+                or mine < UNEVEN * theirs
+                or mine - theirs < WORTH * self.kernel.settings.budget
+            ):
                 continue
             after = beside == owners[(at + 1) % len(owners)]
             given = 0.0

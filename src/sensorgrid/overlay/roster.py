@@ -264,6 +264,12 @@ class Roster:
             return f"{name}: found a broker twice, expected each once"
         if len(self.by_cell) < len(self.regions):
             return f"{name}: found a region twice, expected each once"
+        for member in self.members:
+            if not 0 <= member.place < 1 << self.terms.depth:
+                return (
+                    f"{name}: broker {member.id}: found the place {member.place}, expected one below"
+                    f" {1 << self.terms.depth}"
+                )
         for region in self.regions:
             where = f"{name}: region {region.cell:b} of attribute {region.attribute}"
             if not (0 <= region.attribute < len(grid.attributes)):
