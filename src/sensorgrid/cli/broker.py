@@ -135,7 +135,6 @@ async def _serve(
     network: Any, number: Any, quiet: bool, config: Path | None, early: list[int], joins: bool = False
 ) -> int:
     """Until it is told to stop; `early` are the signals to read the file again that came before it could."""
-    from sensorgrid.configuration.base import SettingsError
     from sensorgrid.configuration.network import read_network
     from sensorgrid.model.errors import SensorGridError
     from sensorgrid.runtime.host import Host, NameTakenError
@@ -177,7 +176,7 @@ async def _serve(
         return TAKEN
     except OSError as fault:
         where = network.addresses[number]
-        raise SettingsError(
+        raise OSError(
             f"broker {number}: found {fault.strerror or fault}, expected to listen at {where.host}:{where.port}"
         ) from None
     loop.add_signal_handler(signal.SIGHUP, again)
