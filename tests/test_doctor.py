@@ -282,7 +282,7 @@ def test_an_open_network_with_few_regions_is_warned_of_and_its_roster_is_told(tm
 
     few = findings(tmp_path, "[network]\nopen = true\nbrokers = 3")
     network = read_network(tmp_path / "grid.toml")
-    RosterStore(network.lake).write(network.roster)
+    RosterStore(network.lake, founds=True).write(network.roster)
     (Path(network.lake) / "roster" / "0000000000002.json").write_text("{}")
 
     broken = findings(tmp_path, "[network]\nopen = true\nbrokers = 2")
@@ -291,4 +291,4 @@ def test_an_open_network_with_few_regions_is_warned_of_and_its_roster_is_told(tm
     assert few["regions"].status == "warn"
     assert few["roster"].found == "version 1, 3 brokers"
     assert broken["roster"].status == "fail"
-    assert "expected rosters" in broken["roster"].found
+    assert "0000000000002.json: found no roster" in broken["roster"].found

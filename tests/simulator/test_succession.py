@@ -8,6 +8,7 @@ from sensorgrid.model.ids import PeerId
 from sensorgrid.overlay.balance import STEADY
 from sensorgrid.overlay.geography import box_of
 from sensorgrid.overlay.mechanisms.succession import LEASE, OFTEN, RARELY, WINDOW
+from sensorgrid.overlay.placement import Draft
 from sensorgrid.overlay.policies.interface import Never
 from sensorgrid.overlay.policies.ours import Ours
 from sensorgrid.overlay.roster import Roster
@@ -139,6 +140,37 @@ def test_without_the_store_nobody_takes_anything_over_and_streams_go_on() -> Non
     world.tick(40)
     assert 2 not in world.owning().values()
     assert world.at_rest() == []
+
+
+def test_one_that_was_stopped_while_it_left_and_is_started_again_stays() -> None:
+    world = Open()
+    world.tick(3)
+    marked = Draft(world.roster)
+    marked.leave(PeerId(1))
+    world.crash(PeerId(1))
+    world.roster = world.store[2] = marked.done()
+
+    world.restart(PeerId(1))
+    world.join(PeerId(1), world.roster.by_id[PeerId(1)].place)
+    world.tick(3 * LEASE)
+
+    assert world.left == set()
+    assert not world.roster.by_id[PeerId(1)].leaving
+    assert world.owning() == OWNERS
+    assert world.at_rest() == []
+
+
+def test_one_that_is_marked_while_it_runs_goes() -> None:
+    world = Open()
+    world.join(PeerId(1), world.roster.by_id[PeerId(1)].place)
+    world.tick(3)
+
+    marked = Draft(world.roster)
+    marked.leave(PeerId(1))
+    world.roster = world.store[marked.done().version] = marked.done()
+    world.tick(2 * RARELY)
+
+    assert world.left == {PeerId(1)}
 
 
 @pytest.mark.parametrize("before", range(3, 9))

@@ -92,4 +92,4 @@ class OperatorBook:
             raise StoreError(f"{self.place}/{path}: found {error}, expected an operator") from error
 
     def _opened(self) -> ObjectStore:
-        return opened(self.place)
+        return opened(self.place, make=True)

@@ -84,6 +84,8 @@ class Succession(Mechanism):
         self._member: Member | None = None
         """what this broker shall be"""
         self._leaves = False
+        self._returns = False
+        """whether it has just come: a mark in the roster that it leaves is then of an earlier life"""
         self._left = False
         self._asked = False
         """whether the store has not answered yet"""
@@ -117,11 +119,11 @@ class Succession(Mechanism):
     def joining(self, event: Joining) -> None:
         """From now on it belongs to the network."""
         self._member, self._leaves, self._left = event.member, False, False
-        self._stirred = True
+        self._returns = self._stirred = True
 
     def leaving(self, event: Leaving) -> None:
         """From now on it does not."""
-        self._leaves, self._stirred = True, True
+        self._leaves, self._returns, self._stirred = True, False, True
 
     def published(self, event: Published) -> None:
         """The pipeline hears this broker, which is as good as a witness."""
@@ -246,7 +248,8 @@ class Succession(Mechanism):
             return
         draft = Draft(roster)
         me = roster.by_id.get(self.kernel.me)
-        self._leaves |= me is not None and me.leaving  # an operator wrote so
+        if me is not None:
+            self._notice(me, draft)
         if me is None:
             if self._leaves:
                 self._left = True
@@ -262,7 +265,12 @@ class Succession(Mechanism):
             self._judge(roster, draft)
             if self._leaves and not me.leaving and len(roster.members) > 1:
                 draft.leave(me.id)
-            elif self._leaves and not roster.by_owner.get(me.id) and not roster.by_heir.get(me.id):
+            elif (
+                self._leaves
+                and me.leaving
+                and not roster.by_owner.get(me.id)
+                and not roster.by_heir.get(me.id)
+            ):
                 draft.remove({me.id})
             if self._settled != roster.version:
                 before = dict(draft.regions)
@@ -275,6 +283,17 @@ class Succession(Mechanism):
         wanted = draft.done()
         if wanted is not None:
             self._ask(Propose(wanted))
+
+    def _notice(self, me: Member, draft: Draft) -> None:
+        """What the roster says of this broker: that it leaves, as an operator wrote, and where it is dialled."""
+        if me.leaving and self._returns:
+            draft.stay(me.id)
+        elif me.leaving:
+            self._leaves = True
+        else:
+            self._returns = False
+        if self._member is not None and me.url != self._member.url:
+            draft.dialled_at(me.id, self._member.url)
 
     def _judge(self, roster: Roster, draft: Draft) -> None:
         """Accuse whom this broker misses, acquit whom it hears, remove whom nobody has heard."""
