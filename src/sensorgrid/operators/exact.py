@@ -1,9 +1,9 @@
 """Sums that have the same bits in any order.
 
-A number is cut into slices of 26 bits at fixed places: slice j is a multiple of 2^(26 j - 104). Two slices of the same
-place add without rounding as long as there are fewer than 2^27 of them, so sums of slices can be made, split, taken
-apart by differences of running sums, and merged in any order; `total` rounds once, at the end. Cutting by adding and
-taking away 1.5 · 2^52 units costs three passes over an array for each place that is in use.
+A number is cut into slices of 22 bits at fixed places: slice j is a multiple of 2^(22 j - 88). Slices of one place, and
+multiples of 2^-7 of them, add without rounding as long as there are at most 2^25. So sums of slices can be made, split,
+taken apart by differences of running sums, and merged in any order; `total` rounds once, at the end. Cutting by adding
+and taking away 1.5 · 2^52 units costs three passes over an array for each place that is in use.
 """
 
 from collections.abc import Iterator
@@ -17,12 +17,12 @@ Floats = npt.NDArray[np.float64]
 
 SLICES = 8
 """float64s of an exact sum"""
-BITS = 26
-LOWEST = -104
+BITS = 22
+LOWEST = -88
 """exponent of the lowest unit; what lies below is rounded off, alike everywhere"""
-LARGEST = 2.0**80
+LARGEST = 2.0**60
 """numbers beyond are no measurements"""
-ADDENDS_MAX = 1 << 27
+ADDENDS_MAX = 1 << 25
 
 
 def slices(numbers: Floats) -> Iterator[tuple[int, Floats]]:

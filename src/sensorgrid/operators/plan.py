@@ -5,12 +5,15 @@ merged partials of those ticks. Hysteresis and `hold` look back a bounded number
 so whoever computes a tick, and whenever, gets the same.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
 from functools import cached_property
 from math import isclose
 from typing import Any
+
+import numpy as np
+import numpy.typing as npt
 
 from sensorgrid.model.grid import Grid
 from sensorgrid.model.query import length_of_time
@@ -137,28 +140,11 @@ class OperatorPlan:
         if not self.is_due(tick):
             return missing(1, NOT_DUE).at(0)
         if self.when is not None:
-            active = self._active(tick, history)
-            if active != FINE:
-                return missing(1, active).at(0)
+            until = None if self.until is None else lambda at: self._run(2, at, history)
+            reason = activity(lambda at: self._run(1, at, history), until, tick)
+            if reason[0] != FINE:
+                return missing(1, int(reason[0])).at(0)
         return self._run(0, tick, history).at(0)
-
-    def _active(self, tick: int, history: History) -> int:
-        """FINE while `when` holds, or since it held and `until` has not; else the reason."""
-        reason = INACTIVE
-        for back in range(1 if self.until is None else HYSTERESIS):
-            starts = self._run(1, tick - back, history)
-            if self.until is not None:
-                ends = self._run(2, tick - back, history)
-                if ends.reason[0] == FINE and ends.value[0]:
-                    return INACTIVE
-            if starts.reason[0] == FINE:
-                if starts.value[0]:
-                    return FINE
-                if self.until is None:
-                    return INACTIVE
-            elif not back:
-                reason = int(starts.reason[0])
-        return reason
 
     @cached_property
     def _programs(self) -> tuple[tuple[Program, list[list[Sample]]] | None, ...]:
@@ -179,6 +165,28 @@ class OperatorPlan:
         nodes = {"value": self.value, "when": self.when, "until": self.until}
         plain = {key: None if node is None else to_list(node) for key, node in nodes.items()}
         return {"name": self.name, "every": self.every, "unit": self.unit, **plain}
+
+
+def activity(
+    when: Callable[[int], Numbers], until: Callable[[int], Numbers] | None, tick: int
+) -> npt.NDArray[np.int8]:
+    """FINE while `when` holds, or since it held and `until` has not; else the reason. Each gives numbers of a tick."""
+    now = when(tick)
+    reason = np.where(now.reason == FINE, np.int8(INACTIVE), now.reason)
+    open_still = np.ones(len(now), bool)
+    for back in range(1 if until is None else HYSTERESIS):
+        starts = now if not back else when(tick - back)
+        if until is not None:
+            ends = until(tick - back)
+            over = open_still & (ends.reason == FINE) & (ends.value == 1)
+            reason[over] = INACTIVE
+            open_still &= ~over
+        begun = open_still & (starts.reason == FINE) & (starts.value == 1)
+        reason[begun] = FINE
+        open_still &= ~begun
+        if not open_still.any():
+            break
+    return reason
 
 
 def sampled(sample: Sample, tick: int, history: History) -> Numbers:

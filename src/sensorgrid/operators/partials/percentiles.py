@@ -62,7 +62,7 @@ class BinnedPercentile:
         )
 
     def merge(self, stack: Floats) -> Floats:
-        """Weights are multiples of 2^-22: they add up exactly."""
+        """Weights are multiples of 2^-25: they add up exactly."""
         return np.asarray(stack.sum(axis=0))
 
     def finish(self, merged: Floats, terrain: Terrain) -> Numbers:
@@ -135,4 +135,4 @@ class ExactPercentile:
 
 def _wanted(share: float, total: Floats) -> Floats:
     """The weight to be reached; more than nothing, so that the share 0 is the least value."""
-    return np.maximum(share * total, 2.0**-23)
+    return np.maximum(share * total, 2.0**-26)

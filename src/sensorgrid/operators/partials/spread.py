@@ -30,7 +30,7 @@ class Deviation:
         squares = layer.values * layer.values  # of 24 bits each: exact
         upper = squares.astype(np.float32).astype(
             np.float64
-        )  # and so are both halves times a weight of 22 bits
+        )  # and so are both halves times a weight of 18 bits
         lower = squares - upper
         found = np.zeros((len(meeting), self.width))
         found[:, :HEAD] = meeting.head(layer)
