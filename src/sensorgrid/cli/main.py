@@ -20,6 +20,7 @@ from sensorgrid.cli import (
     experiment,
     explain,
     network,
+    operator,
     pipeline,
     query,
     reference,
@@ -44,6 +45,7 @@ app.add_typer(bench_app, name="bench")
 bench_app.command("all")(bench_all.bench_all)
 app.add_typer(pipeline.app, name="pipeline")
 app.add_typer(network.app, name="network")
+app.add_typer(operator.app, name="operator")
 app.add_typer(experiment.app, name="experiment")
 app.command("up")(up.up)
 app.command("broker")(broker.broker)
