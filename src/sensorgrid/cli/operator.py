@@ -45,7 +45,7 @@ def explain_command(
 ) -> None:
     """Say what an operator means and what it costs: terms, areas, regions, bytes against shipping the fields.
 
-    Example: sensorgrid operator explain grid.toml "mean(air_temperature, 'A')"
+    Example: sensorgrid operator explain grid.toml "mean(air_temperature, BBOX(-10, 35, 30, 60))"
     """
     from sensorgrid.pipeline.settings import read_settings
 
@@ -75,7 +75,7 @@ def backfill_command(
 ) -> None:
     """Calculate an operator over the grids of the lake, as one Spark job.
 
-    Example: sensorgrid operator backfill grid.toml "mean(air_temperature, 'A')" --out a.csv
+    Example: sensorgrid operator backfill grid.toml "mean(air_temperature) - 273.15" --out mean.csv
     """
     from sensorgrid.cli import pipeline
     from sensorgrid.pipeline.lake.folder import Lake

@@ -59,7 +59,9 @@ class Layer:
         if name not in self._tables:
             found = list(exact.slices(numbers() * rows[:, None]))
             cuts = [cut for _, cut in found]
-            points = np.stack([cut.ravel() for cut in cuts], axis=1) if cuts else np.empty((self.values.size, 0))
+            points = (
+                np.stack([cut.ravel() for cut in cuts], axis=1) if cuts else np.empty((self.values.size, 0))
+            )
             self._tables[name] = [place for place, _ in found], [_corner_sums(cut) for cut in cuts], points
         table: Table = self._tables[name]
         return table

@@ -11,7 +11,7 @@ Floats = npt.NDArray[np.float64]
 REASONS = (
     "",
     "not due: every says which ticks are",
-    "inactive: `when` does not hold",
+    "inactive: when does not hold",
     "no data",
     "no value in the area",
     "beyond the bins of a percentile",

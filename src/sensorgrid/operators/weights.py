@@ -26,6 +26,8 @@ ROW_UNIT = 2.0**-18
 """cosines are multiples of this"""
 SHARE_UNIT = 2.0**-7
 """and shares of this"""
+WEIGHT_UNIT = -25
+"""so that weights are multiples of 2 to the power of this"""
 
 
 @lru_cache(maxsize=64)
