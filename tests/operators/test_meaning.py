@@ -1,5 +1,6 @@
 """One meaning: whatever the tree of partials, and however many plans are evaluated together, the bits are the same."""
 
+import json
 import random
 from typing import Any
 
@@ -10,6 +11,7 @@ from hypothesis import strategies as st
 
 from operator_worlds import AREAS, GRID, REGIONS, TICKS, conditions, fields, merged_by, numbers
 from sensorgrid.model.box import Box
+from sensorgrid.model.errors import SensorGridError
 from sensorgrid.operators.batch import Batch
 from sensorgrid.operators.errors import ExpressionError
 from sensorgrid.operators.plan import Operator, OperatorPlan, compile, plan_from
@@ -265,3 +267,36 @@ def test_results_come_as_often_as_they_are_asked_for() -> None:
     history = merged_by(plan, fields(1), REGIONS)
 
     assert [t for t in TICKS if not plan.result(t, history).reason] == [102, 105]
+
+
+_json = st.recursive(
+    st.none() | st.booleans() | st.integers(-9, 9) | st.floats() | st.text(max_size=4),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=4), inner, max_size=3),
+    max_leaves=8,
+)
+
+
+@given(data=st.data(), junk=_json)
+@settings(max_examples=200, phases=(Phase.explicit, Phase.generate))
+def test_a_plan_from_outside_is_refused_or_works(data: st.DataObject, junk: Any) -> None:
+    """One part of a good plan becomes anything."""
+    plan = compile(
+        Operator("hold(mean(air_temperature, 'B') > 3, 2) AND percentile(air_temperature, 0.5, 'A') < 2"),
+        GRID,
+        AREAS,
+    )
+    found = json.loads(json.dumps(plan.to_dict()))
+    place: Any = found
+    while True:
+        keys = list(place) if isinstance(place, dict) else list(range(len(place)))
+        key = data.draw(st.sampled_from(keys))
+        if not isinstance(place[key], dict | list) or not place[key] or data.draw(st.booleans()):
+            break
+        place = place[key]
+    place[key] = junk
+
+    try:
+        other = plan_from(found, GRID)
+    except SensorGridError:
+        return
+    other.result(101, merged_by(other, {t: fields(1)[t] for t in (100, 101)}, REGIONS))

@@ -23,7 +23,9 @@ Row = dict[str, Any]
 Floats = npt.NDArray[np.float64]
 
 OPERATORS_FULL, OPERATORS_QUICK = 10_000, 1_000
-GRID = Grid(shape=(512, 256), tick=600, resolution_bits=4, region_digits=4, attributes=("air_temperature",))
+GRID = Grid(
+    shape=(512, 256), tick=600, resolution_bits=(4, 4, 4), region_digits=4, attributes=("air_temperature",)
+)
 FUNCTIONS = ("mean", "max", "std", "percentile")
 SHARE = 0.9
 ROUNDS = 5

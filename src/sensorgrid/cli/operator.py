@@ -131,7 +131,8 @@ def facts_of(plan: "OperatorPlan") -> dict[str, Any]:
     from sensorgrid.pipeline.gridding.regions import Regions
 
     grid, regions = plan.grid, Regions(plan.grid)
-    terms, raw = [], set[tuple[str, int]]()
+    terms: list[dict[str, Any]] = []
+    raw: set[tuple[str, int]] = set()
     for term in plan.terms:
         met = term.met(regions.boxes)
         raw |= {(term.attribute, number) for number in met}

@@ -6,7 +6,7 @@ tick. The numbers are those of `OperatorPlan.result`, bit for bit.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -16,7 +16,17 @@ from sensorgrid.model.box import Box
 from sensorgrid.operators.evaluation import Program, program_of, run, shape_of
 from sensorgrid.operators.layer import Layer, Meeting
 from sensorgrid.operators.nodes import Node, Sample
-from sensorgrid.operators.numbers import FINE, NO_DATA, NOT_DUE, Floats, Numbers, missing
+from sensorgrid.operators.numbers import (
+    FINE,
+    INACTIVE,
+    NO_DATA,
+    NOT_DUE,
+    Floats,
+    Numbers,
+    chosen,
+    columns_of,
+    missing,
+)
 from sensorgrid.operators.partials.interface import Terrain
 from sensorgrid.operators.plan import OperatorPlan, activity
 from sensorgrid.operators.term import Term
@@ -73,9 +83,7 @@ class TermGroup:
         told = self.family.finish(merged, Terrain(self._totals * ticks, self._damping))
         if there.all():
             return told
-        none = missing(len(self.terms), NO_DATA)
-        pick = [np.where(there, a, b) for a, b in zip(_columns(told), _columns(none), strict=True)]
-        return Numbers(*pick[:4], pick[4].astype(np.int8))
+        return chosen(there, told, missing(len(self.terms), NO_DATA))
 
 
 Merged = dict[int, tuple[Floats, Any]]
@@ -196,10 +204,10 @@ class Batch:
     def results(self, tick: int) -> Numbers:
         """The results of all plans at a tick, in order."""
         count = len(self.plans)
-        columns = [np.array(column) for column in _columns(missing(count, NOT_DUE))]
+        columns = [np.array(column) for column in columns_of(missing(count, NOT_DUE))]
         for shape in self._shapes:
             if tick % shape.every == 0:
-                for column, found in zip(columns, _columns(self._run(shape, tick)), strict=True):
+                for column, found in zip(columns, columns_of(self._run(shape, tick)), strict=True):
                     column[shape.which] = found
         return Numbers(*(column[self._same] for column in columns))
 
@@ -213,10 +221,8 @@ class Batch:
         if when is None:
             return found
         reason = activity(runner(when), None if until is None else runner(until), tick)
-        none = missing(len(found), FINE)
-        active = reason == FINE
-        pick = [np.where(active, a, b) for a, b in zip(_columns(found), _columns(none), strict=True)]
-        return Numbers(*pick[:4], np.where(active, found.reason, reason).astype(np.int8))
+        none = replace(missing(len(found), INACTIVE), reason=reason)
+        return chosen(reason == FINE, found, none)
 
     def _sampled(self, shape: _Shape, group: int, tick: int) -> Numbers:
         ticks, places = shape.samples[group]
@@ -226,7 +232,7 @@ class Batch:
         """The numbers of all terms over a window."""
         if (tick, ticks) not in self._numbers:
             found = [self._finished(number, tick, ticks) for number in range(len(self.groups))]
-            columns = [np.concatenate(parts) for parts in zip(*map(_columns, found), strict=True)]
+            columns = [np.concatenate(parts) for parts in zip(*map(columns_of, found), strict=True)]
             self._numbers[tick, ticks] = Numbers(*columns)
         return self._numbers[tick, ticks]
 
@@ -245,7 +251,3 @@ class Batch:
                 which = np.flatnonzero(found[1])
                 group.merge(merged, there, which, found[0][which])
         return missing(len(group.terms), NO_DATA) if merged is None else group.finish(merged, there, ticks)
-
-
-def _columns(numbers: Numbers) -> tuple[Any, ...]:
-    return numbers.value, numbers.error, numbers.points, numbers.coverage, numbers.reason

@@ -124,7 +124,7 @@ class Fields:
         names = tuple(n for n in self._names if not n.endswith(ERROR) and "number_of_observations" not in n)
         return Grid(
             extent=tuple(round(float(e), 9) for e in extent),  # type: ignore[arg-type]
-            shape=(len(xs), len(ys)), resolution_bits=0, region_digits=0, tick=self._tick(), attributes=names,
+            shape=(len(xs), len(ys)), resolution_bits=(0, 0, 0), region_digits=0, tick=self._tick(), attributes=names,
             coordinates="lonlat" if degrees else "planar",
         )  # fmt: skip
 

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from sensorgrid.model.errors import SensorGridError
 from sensorgrid.model.grid import Grid
 from sensorgrid.model.query import length_of_time
 from sensorgrid.operators.areas import Area
@@ -246,12 +247,37 @@ def compile(
 
 
 def plan_from(found: dict[str, Any], grid: Grid) -> OperatorPlan:
-    """What `OperatorPlan.to_dict` told, on a grid."""
-    nodes = [
+    """What `OperatorPlan.to_dict` told, on a grid; believes nothing that could not have been compiled there."""
+    try:
+        return _plan_from(found, grid)
+    except SensorGridError:
+        raise
+    except (
+        KeyError,
+        TypeError,
+        ValueError,
+        IndexError,
+        AttributeError,
+        OverflowError,
+        RecursionError,
+    ) as error:
+        raise ExpressionError(f"plan: found none ({type(error).__name__}: {error}), expected one") from None
+
+
+def _plan_from(found: dict[str, Any], grid: Grid) -> OperatorPlan:
+    value, when, until = (
         None if found[key] is None else node_from(found[key], grid) for key in ("value", "when", "until")
-    ]
-    assert nodes[0] is not None, "a value"
-    return OperatorPlan(found["name"], grid, nodes[0], nodes[1], nodes[2], found["every"], found["unit"])
+    )
+    every = found["every"]
+    if value is None or (until is not None and when is None):
+        raise ExpressionError("plan: found no value, or until without when, expected both")
+    if type(every) is not int or every < 1:
+        raise ExpressionError(f"plan: found every = {every!r}, expected a whole number of ticks, 1 or more")
+    plan = OperatorPlan(str(found["name"]), grid, value, when, until, every, str(found["unit"]))
+    longest = max(node.window for node in (value, when, until) if node is not None)
+    if not plan.terms or longest > WINDOW_MAX:
+        raise ExpressionError(f"plan: found a window of {longest} ticks, expected 1 to {WINDOW_MAX}")
+    return plan
 
 
 def _named(subject: str, make: Any) -> Any:

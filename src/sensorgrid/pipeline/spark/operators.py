@@ -243,17 +243,15 @@ def _table(plan: OperatorPlan, work: _Work, found: Any) -> pa.Table:
     nothing = (np.nan, np.nan, 0.0, 0.0, float(NO_DATA))
     by_tick = {int(row[0]): tuple(row[1:]) for row in found}
     due = [tick for tick in range(work.first, work.last + 1) if plan.is_due(tick)]
-    rows = [by_tick.get(tick, nothing) for tick in due]
-    value, error, points, coverage, reason = (
-        (np.array(c) for c in zip(*rows, strict=True)) if rows else ([],) * 5
-    )
+    rows = np.array([by_tick.get(tick, nothing) for tick in due], np.float64).reshape(-1, 5)
+    value, error, points, coverage, reason = rows.T
     return pa.table(
         [
             pa.array(due, pa.int64()),
             pa.array([plan.grid.time_of(tick) for tick in due], pa.timestamp("us", tz="UTC")),
             pa.array(value, pa.float64(), from_pandas=True),
             pa.array(error, pa.float64(), from_pandas=True),
-            pa.array(np.asarray(points, np.int64)),
+            pa.array(points.astype(np.int64)),
             pa.array(coverage, pa.float64()),
             pa.array([REASONS[int(r)] for r in reason], pa.string()),
         ],
