@@ -33,6 +33,9 @@ PIPELINE = names(
 )
 OVERLAY = names("operation workload brokers queries per_second")
 SENSORS = names("operation sensors brokers seed")
+OPERATORS = names(
+    "function system operators points cpu_seconds_per_tick ticks_per_second compile_seconds seed"
+)
 FAULTS = names("seed problems levels faults served suspended refused circles")
 MOVING = names(
     "track policy seed storm hours queries refused refused_share wait_mean_s wait_p95_s wait_p99_s replication"
@@ -98,6 +101,16 @@ CONTRACTS = (
         OVERLAY,
         TOP | {"machine"},
         {"operation": {"live", "subscribe+cancel"}, "workload": {"everywhere", "hot spot"}},
+    ),
+    Contract(
+        "operators",
+        ("bench", "operators"),
+        OPERATORS,
+        TOP | {"machine", "summary"},
+        covers={
+            "system": {"sensorgrid", "numpy", "xarray"},
+            "function": {"mean", "max", "std", "percentile"},
+        },
     ),
     Contract(
         "sensors",

@@ -123,6 +123,24 @@ def test_a_mapping_with_a_mistake_is_told(tmp_path: Path) -> None:
     assert wrong(found) == ["mappings"]
 
 
+def test_areas_are_read_and_laid_on_the_grid(tmp_path: Path) -> None:
+    more = """
+    [areas.A]
+    bbox = [0, 0, 90, 45]
+    [areas.B]
+    polygon = [[0, 0], [10, 0], [0, 10], [10, 10]]
+    [areas.C]
+    file = "none.geojson"
+    """
+
+    found = findings(tmp_path, more)
+
+    assert found["area A"].found == "32 points, 8.84% of the grid"
+    assert "not simple" in found["area B"].found
+    assert "none.geojson: found no file" in found["area C"].found
+    assert found["area C"].status == "fail"
+
+
 def test_the_lake_is_looked_at(tmp_path: Path) -> None:
     assert "none yet" in findings(tmp_path)["lake"].found
 

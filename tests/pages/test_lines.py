@@ -39,7 +39,8 @@ HANDLED = {
     "test_lines_pipeline.py": [
         ("pipeline", name)
         for name in ("run", "backfill", "replay", "land", "status", "map", "export", "tidy", "verify")
-    ],
+    ]
+    + [("operator", "explain"), ("operator", "backfill")],
 }
 """which file runs the lines of which command"""
 

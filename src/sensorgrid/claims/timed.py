@@ -618,6 +618,47 @@ SENSORS = Command(
 )
 
 
+# operators
+
+
+def _against(result: Result, key: str) -> Iterator[FoundFigure]:
+    from sensorgrid.benchmarks.operators import ratios
+
+    for row in ratios(result["rows"]):
+        if key in row:
+            yield FoundFigure(row[key], f"worst: {row['operators']:,} × {row['function']}")
+
+
+OPERATORS = Command(
+    "operators",
+    "Operators",
+    ("bench", "operators"),
+    (
+        Claim(
+            "10,000 operators over one grid are at least 100 times as fast as a loop of xarray expressions",
+            lambda r: least(_against(r, "times_xarray")),
+            at_least=100.0,
+            unit="×",
+            when=When.FULL_BUT_SHOWN,
+        ),
+        Claim(
+            "10,000 operators over one grid cost at most 3 times what one NumPy program per function does",
+            lambda r: most(_against(r, "of_numpy")),
+            at_most=3.0,
+            unit="×",
+            when=When.FULL_BUT_SHOWN,
+        ),
+        Claim(
+            "100 operators with equal sub-expressions cost at most 1.2 times what one does",
+            lambda r: most(_against(r, "of_one")),
+            at_most=1.2,
+            unit="×",
+        ),
+    ),
+    timed=True,
+)
+
+
 # the demo
 
 DEMO = Command(
@@ -672,4 +713,4 @@ DEMO = Command(
 )
 
 
-TIMED = (INDEX, OVERLAY, SENSORS, FANOUT, FLOOD, GRIDDING, PIPELINE, DEMO)
+TIMED = (INDEX, OVERLAY, SENSORS, OPERATORS, FANOUT, FLOOD, GRIDDING, PIPELINE, DEMO)

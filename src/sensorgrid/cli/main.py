@@ -20,6 +20,7 @@ from sensorgrid.cli import (
     experiment,
     explain,
     network,
+    operator,
     pipeline,
     query,
     reference,
@@ -44,6 +45,7 @@ app.add_typer(bench_app, name="bench")
 bench_app.command("all")(bench_all.bench_all)
 app.add_typer(pipeline.app, name="pipeline")
 app.add_typer(network.app, name="network")
+app.add_typer(operator.app, name="operator")
 app.add_typer(experiment.app, name="experiment")
 app.command("up")(up.up)
 app.command("broker")(broker.broker)
@@ -362,6 +364,31 @@ def bench_sensors(
     args, used = {"quick": quick, "seeds": seeds}, machine("numpy", "numba", "pyarrow")
     if write(target, result_of("bench sensors", args=args, machine=used, rows=rows)):
         bench.show_asked(console, "The registry of sensors", registry.summary(rows))
+
+
+@bench_app.command("operators")
+def bench_operators(
+    json_file: JsonFile = None,
+    quick: Annotated[bool, typer.Option("--quick", help="A tenth of the operators.")] = False,
+    seeds: Annotated[str, typer.Option(metavar="A[-B]", help="Of areas and fields.")] = "1",
+) -> None:
+    """10,000 operators over one grid, against a loop of xarray expressions and one NumPy program per function.
+
+    Example: sensorgrid bench operators --quick --json operators.json
+    """
+    from sensorgrid.benchmarks import operators
+    from sensorgrid.benchmarks.machine import machine
+
+    target, chosen = arguments.read_target(json_file), arguments.read_seeds(seeds)
+    count = operators.OPERATORS_QUICK if quick else operators.OPERATORS_FULL
+    with errors.status("compiling operators") as status:
+        rows = [row | {"seed": s} for s in chosen for row in operators.run(count, s, status.update)]
+    args, used = {"quick": quick, "seeds": seeds}, machine("numpy", "scipy", "xarray", "shapely", "cql2")
+    summary = operators.ratios(rows)
+    if write(target, result_of("bench operators", args=args, machine=used, summary=summary, rows=rows)):
+        for s in chosen:
+            mine = [row for row in rows if row["seed"] == s]
+            bench.show_asked(console, "Operators, processor time per tick", operators.summary(mine))
 
 
 @bench_app.command("fanout")

@@ -32,6 +32,7 @@ _PLAIN = (
     (r"tuple\[tuple\[str, str\], \.\.\.\]", "table of texts"),
     (r"tuple\[str, \.\.\.\]", "list of texts"),
     (r"tuple\[float, float, float, float\]", "four numbers"),
+    (r"tuple\[tuple\[float, float\], \.\.\.\]", "list of pairs of numbers"),
     (r"tuple\[float, float\]", "two numbers"),
     (r"tuple\[int, int\]", "two whole numbers"),
     (r"tuple\[int, int, int\]", "three whole numbers"),

@@ -77,6 +77,11 @@ def area_from_geojson(found: Mapping[str, Any]) -> Area:
     return _canonical(list(_polygons(found)))
 
 
+def area_from_polygons(polygons: Iterable[Any]) -> Area:
+    """The area of rings of corners, as `Area.polygons` has them."""
+    return _canonical(list(polygons))
+
+
 def _polygons(found: Any) -> Iterable[Any]:
     kind = found.get("type") if isinstance(found, Mapping) else None
     if kind == "FeatureCollection":

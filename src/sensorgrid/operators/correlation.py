@@ -80,7 +80,7 @@ def _blocks(weights: Weights, grid: Grid) -> tuple[Floats, Floats, Floats, Float
     found = up.T @ across.astype(np.float64)
     at_y = np.searchsorted(lines, by, side="right") - 1
     at_x = np.searchsorted(columns, bx, side="right") - 1
-    np.add.at(found, (at_y, at_x), weights.share)
+    np.add.at(found, (at_y, at_x), weights.border_weight)
     row, column = np.nonzero(found)
     (dx, dy), (west, south) = grid.spacing, grid.extent[:2]
     x = west + (weights.box.x0 + (columns[column] + columns[column + 1]) / 2) * dx

@@ -1,13 +1,12 @@
 """Sums that have the same bits in any order.
 
-A number is cut into slices of 26 bits at fixed places: slice j is a multiple of 2^(26 j - 104). Two slices of the same
-place add without rounding as long as there are fewer than 2^27 of them, so sums of slices can be made, split, taken
-apart by differences of running sums, and merged in any order; `total` rounds once, at the end. Cutting by adding and
-taking away 1.5 · 2^52 units costs three passes over an array for each place that is in use.
+A number is cut into slices of 22 bits at fixed places: slice j is a multiple of 2^(22 j - 88). Slices of one place, and
+multiples of 2^-7 of them, add without rounding as long as there are at most 2^25. So sums of slices can be made, split,
+taken apart by differences of running sums, and merged in any order; `totals` rounds once, at the end. Cutting by adding
+and taking away 1.5 · 2^52 units costs three passes over an array for each place that is in use.
 """
 
 from collections.abc import Iterator
-from fractions import Fraction
 from math import frexp, fsum
 
 import numpy as np
@@ -17,12 +16,12 @@ Floats = npt.NDArray[np.float64]
 
 SLICES = 8
 """float64s of an exact sum"""
-BITS = 26
-LOWEST = -104
+BITS = 22
+LOWEST = -88
 """exponent of the lowest unit; what lies below is rounded off, alike everywhere"""
-LARGEST = 2.0**80
+LARGEST = 2.0**60
 """numbers beyond are no measurements"""
-ADDENDS_MAX = 1 << 27
+ADDENDS_MAX = 1 << 25
 
 
 def slices(numbers: Floats) -> Iterator[tuple[int, Floats]]:
@@ -42,16 +41,16 @@ def slices(numbers: Floats) -> Iterator[tuple[int, Floats]]:
             return
 
 
-def total(summed: Floats) -> float:
-    """The exact sum, rounded once."""
-    return fsum(summed.tolist())
-
-
 def totals(summed: Floats) -> Floats:
     """The exact sum of each row, rounded once."""
     return np.array([fsum(row) for row in summed.tolist()], np.float64)
 
 
-def fraction(summed: Floats) -> Fraction:
-    """The exact sum, not rounded."""
-    return sum((Fraction(part) for part in summed.tolist() if part), Fraction(0))
+WHOLE_UNIT = LOWEST - 7
+"""slices of points at a border are multiples of 2^-7 of a unit"""
+
+
+def whole(summed: Floats) -> list[int]:
+    """The exact sum of each row, not rounded, in units of 2^`WHOLE_UNIT`."""
+    units = np.ldexp(summed, -(WHOLE_UNIT + BITS * np.arange(SLICES))).astype(np.int64)
+    return [sum(part << (BITS * place) for place, part in enumerate(row) if part) for row in units.tolist()]

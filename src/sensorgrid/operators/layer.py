@@ -11,12 +11,14 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from scipy.sparse import csr_array
 
 from sensorgrid.operators import exact
 from sensorgrid.operators.weights import Floats, Ints, Weights
 
-Table = list[tuple[int, Floats]]
-"""of each place in use: sums over all points below and left, one row and column more than the field"""
+Table = tuple[list[int], list[Floats], Floats]
+"""places of slices in use; of each the sums over all points below and left, one row and column more than the field;
+and [point, place]: the slices themselves"""
 Keys = npt.NDArray[np.uint64]
 
 
@@ -55,10 +57,14 @@ class Layer:
     def table(self, name: str, rows: Floats, numbers: Callable[[], Floats]) -> Table:
         """Sums from the corner of numbers times the weights of their rows; `name` says which numbers."""
         if name not in self._tables:
-            weighed = numbers() * rows[:, None]
-            self._tables[name] = [(place, _corner_sums(cut)) for place, cut in exact.slices(weighed)]
-        found: Table = self._tables[name]
-        return found
+            found = list(exact.slices(numbers() * rows[:, None]))
+            cuts = [cut for _, cut in found]
+            points = (
+                np.stack([cut.ravel() for cut in cuts], axis=1) if cuts else np.empty((self.values.size, 0))
+            )
+            self._tables[name] = [place for place, _ in found], [_corner_sums(cut) for cut in cuts], points
+        table: Table = self._tables[name]
+        return table
 
     def counts(self, name: str, numbers: Callable[[], Floats]) -> Floats:
         """Sums from the corner of small whole numbers, or of weights."""
@@ -135,15 +141,13 @@ class Meeting:
         return which, y1 * wide + x1, y0 * wide + x1, y1 * wide + x0, y0 * wide + x0
 
     @cached_property
-    def border(self) -> tuple[Ints, Ints, Floats]:
-        """Of each point at a border: its area, its place in the region, its weight."""
+    def border(self) -> Any:
+        """[area, point]: the share of each point at a border, as a sparse matrix."""
         lengths = [len(w.border) for w in self.weights]
-        which = np.repeat(np.arange(len(self)), lengths)
-        return (
-            which,
-            np.concatenate([w.border for w in self.weights]),
-            np.concatenate([w.share for w in self.weights]),
-        )
+        starts = np.concatenate([[0], np.cumsum(lengths)])
+        points = np.concatenate([w.border for w in self.weights])
+        share = np.concatenate([w.share for w in self.weights])
+        return csr_array((share, points, starts), shape=(len(self), self.height * self.width))
 
     @cached_property
     def inside(self) -> tuple[Ints, Ints, Floats]:
@@ -159,46 +163,33 @@ class Meeting:
         found = flat[a] - flat[b]
         found -= flat[c]
         found += flat[d]
-        return self._gathered(which, found)
-
-    def _gathered(self, which: Ints, numbers: Floats) -> Floats:
-        """Sums by area; exact, as the numbers are slices or weights."""
-        if (
-            len(which) == len(self)
-            and (not len(which) or which[-1] == len(self) - 1)
-            and self._one_each(which)
-        ):
-            return numbers
-        return np.asarray(np.bincount(which, numbers, len(self)), np.float64)
-
-    def _one_each(self, which: Ints) -> bool:
-        return bool((which == np.arange(len(self))).all())
+        return np.asarray(np.bincount(which, found, len(self)), np.float64)
 
     def exact_sums(self, layer: Layer, name: str, numbers: Callable[[], Floats]) -> Floats:
         """[area, slice]: the sum of weights times numbers."""
         found = np.zeros((len(self), exact.SLICES))
-        for place, sums in layer.table(name, self.rows, numbers):
-            found[:, place] += self.rectangles(sums)
-        which, points, share = self.border
-        if len(points):
-            for place, cut in exact.slices(numbers().ravel()[points] * share):
-                found[:, place] += np.bincount(which, cut, len(self))
+        places, sums, points = layer.table(name, self.rows, numbers)
+        at_border = self.border @ points if self.border.nnz else np.zeros((len(self), len(places)))
+        for number, place in enumerate(places):
+            found[:, place] = self.rectangles(sums[number]) + at_border[:, number]
         return found
+
+    def _weighed(self, layer: Layer, name: str, numbers: Callable[[], Floats]) -> Floats:
+        """The same for numbers that are small and few, such as weights themselves."""
+        found = self.rectangles(layer.counts(name, numbers))
+        return found + self.border @ numbers().ravel() if self.border.nnz else found
 
     def head(self, layer: Layer) -> Floats:
         """[area, 3]: points that have a value, their weight, and that of points that rest on observations."""
         found = np.stack([self.points, self.total, self.total], axis=1)
-        which, points, share = self.border
         if not layer.is_full:
             there = layer.there
             found[:, 0] = self.rectangles(layer.counts("points", lambda: there.astype(np.float64)))
-            found[:, 0] += np.bincount(which, there.ravel()[points], len(self))
-            found[:, 1] = self.rectangles(layer.counts("weight", lambda: there * self.rows[:, None]))
-            found[:, 1] += np.bincount(which, share * there.ravel()[points], len(self))
+            found[:, 0] += (self.border > 0) @ there.ravel().astype(np.float64)
+            found[:, 1] = self._weighed(layer, "weight", lambda: there * self.rows[:, None])
         if not layer.is_observed:
             seen = layer.observed
-            found[:, 2] = self.rectangles(layer.counts("observed", lambda: seen * self.rows[:, None]))
-            found[:, 2] += np.bincount(which, share * seen.ravel()[points], len(self))
+            found[:, 2] = self._weighed(layer, "observed", lambda: seen * self.rows[:, None])
         return found
 
     @cached_property
@@ -226,8 +217,8 @@ class Meeting:
             keys[mine] = np.maximum(flat[first], flat[last])
         found = np.zeros(len(self), np.uint64)
         _largest(found, which, keys)
-        edge, points, _ = self.border
-        _largest(found, edge, levels[0].ravel()[points])
+        edge = np.repeat(np.arange(len(self)), np.diff(self.border.indptr))
+        _largest(found, edge, levels[0].ravel()[self.border.indices])
         return found
 
 

@@ -11,6 +11,8 @@ from functools import cached_property
 from typing import Any
 
 from sensorgrid.model.grid import Grid
+from sensorgrid.operators import exact
+from sensorgrid.operators.errors import ExpressionError
 from sensorgrid.operators.term import Term, term_from
 
 
@@ -116,6 +118,12 @@ class Computed:
 
 Node = Fixed | Sample | Lag | Held | Computed
 
+OPERATIONS = {
+    "+": 2, "-": 2, "*": 2, "/": 2, "^": 2, "=": 2, "<>": 2, "<": 2, "<=": 2, "and": 0, "or": 0, "not": 1,
+    "direction": 2,
+}  # fmt: skip
+"""of each operation: how many parts it has; 0: any number"""
+_PARTS_MAX, _TICKS_MAX = 1000, 1 << 16
 _COMMUTES = {"+", "*", "=", "<>"}
 
 
@@ -169,12 +177,26 @@ def to_list(node: Node) -> list[Any]:
 
 def node_from(found: list[Any], grid: Grid) -> Node:
     """What `to_list` told, on a grid."""
-    kind, *rest = found
+    kind, first, *rest = found
     if kind == "fixed":
-        return Fixed(rest[0])
-    if kind == "sample":
-        return Sample(term_from(rest[0], grid), rest[1])
+        return Fixed(float(first))
     if kind == "computed":
-        return Computed(rest[0], tuple(node_from(part, grid) for part in rest[1]))
-    part = node_from(rest[0], grid)
-    return Lag(part, rest[1]) if kind == "lag" else Held(part, rest[1])
+        if first not in OPERATIONS or not 1 <= len(rest[0]) <= _PARTS_MAX:
+            raise ExpressionError(f"plan: found operation {first!r}, expected one of {', '.join(OPERATIONS)}")
+        if OPERATIONS[first] not in (0, len(rest[0])):
+            raise ExpressionError(
+                f"plan: found {len(rest[0])} parts of {first!r}, expected {OPERATIONS[first]}"
+            )
+        return Computed(first, tuple(node_from(part, grid) for part in rest[0]))
+    ticks = rest[0]
+    if type(ticks) is not int or not 1 <= ticks <= _TICKS_MAX or kind not in ("sample", "lag", "held"):
+        raise ExpressionError(f"plan: found {kind!r} of {ticks!r} ticks, expected 1 to {_TICKS_MAX}")
+    if kind == "sample":
+        term = term_from(first, grid)
+        if term.whole.points * ticks > exact.ADDENDS_MAX or (ticks > 1 and "exact" in term.parameters):
+            raise ExpressionError(
+                f"plan: found {ticks} ticks of {term.whole.points:,} points, expected fewer"
+            )
+        return Sample(term, ticks)
+    part = node_from(first, grid)
+    return Lag(part, ticks) if kind == "lag" else Held(part, ticks)

@@ -1,7 +1,7 @@
 """Results, one by one and many at once: a value with its error, its points and its coverage, or why there is none."""
 
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -11,7 +11,7 @@ Floats = npt.NDArray[np.float64]
 REASONS = (
     "",
     "not due: every says which ticks are",
-    "inactive: `when` does not hold",
+    "inactive: when does not hold",
     "no data",
     "no value in the area",
     "beyond the bins of a percentile",
@@ -63,6 +63,19 @@ class Numbers:
             float(self.value[place]), float(self.error[place]), int(self.points[place]),
             float(self.coverage[place]), REASONS[self.reason[place]],
         )  # fmt: skip
+
+
+def columns_of(numbers: Numbers) -> tuple[Any, ...]:
+    """Value, error, points, coverage and reason."""
+    return numbers.value, numbers.error, numbers.points, numbers.coverage, numbers.reason
+
+
+def chosen(where: npt.NDArray[np.bool_], one: Numbers, other: Numbers) -> Numbers:
+    """Those of the one where it is said, else those of the other."""
+    value, error, points, coverage, reason = (
+        np.where(where, a, b) for a, b in zip(columns_of(one), columns_of(other), strict=True)
+    )
+    return Numbers(value, error, points, coverage, reason)
 
 
 def missing(count: int, reason: int) -> Numbers:

@@ -5,13 +5,17 @@ merged partials of those ticks. Hysteresis and `hold` look back a bounded number
 so whoever computes a tick, and whenever, gets the same.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
 from functools import cached_property
 from math import isclose
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
+
+from sensorgrid.model.errors import SensorGridError
 from sensorgrid.model.grid import Grid
 from sensorgrid.model.query import length_of_time
 from sensorgrid.operators.areas import Area
@@ -137,28 +141,11 @@ class OperatorPlan:
         if not self.is_due(tick):
             return missing(1, NOT_DUE).at(0)
         if self.when is not None:
-            active = self._active(tick, history)
-            if active != FINE:
-                return missing(1, active).at(0)
+            until = None if self.until is None else lambda at: self._run(2, at, history)
+            reason = activity(lambda at: self._run(1, at, history), until, tick)
+            if reason[0] != FINE:
+                return missing(1, int(reason[0])).at(0)
         return self._run(0, tick, history).at(0)
-
-    def _active(self, tick: int, history: History) -> int:
-        """FINE while `when` holds, or since it held and `until` has not; else the reason."""
-        reason = INACTIVE
-        for back in range(1 if self.until is None else HYSTERESIS):
-            starts = self._run(1, tick - back, history)
-            if self.until is not None:
-                ends = self._run(2, tick - back, history)
-                if ends.reason[0] == FINE and ends.value[0]:
-                    return INACTIVE
-            if starts.reason[0] == FINE:
-                if starts.value[0]:
-                    return FINE
-                if self.until is None:
-                    return INACTIVE
-            elif not back:
-                reason = int(starts.reason[0])
-        return reason
 
     @cached_property
     def _programs(self) -> tuple[tuple[Program, list[list[Sample]]] | None, ...]:
@@ -179,6 +166,28 @@ class OperatorPlan:
         nodes = {"value": self.value, "when": self.when, "until": self.until}
         plain = {key: None if node is None else to_list(node) for key, node in nodes.items()}
         return {"name": self.name, "every": self.every, "unit": self.unit, **plain}
+
+
+def activity(
+    when: Callable[[int], Numbers], until: Callable[[int], Numbers] | None, tick: int
+) -> npt.NDArray[np.int8]:
+    """FINE while `when` holds, or since it held and `until` has not; else the reason. Each gives numbers of a tick."""
+    now = when(tick)
+    reason = np.where(now.reason == FINE, np.int8(INACTIVE), now.reason)
+    open_still = np.ones(len(now), bool)
+    for back in range(1 if until is None else HYSTERESIS):
+        starts = now if not back else when(tick - back)
+        if until is not None:
+            ends = until(tick - back)
+            over = open_still & (ends.reason == FINE) & (ends.value == 1)
+            reason[over] = INACTIVE
+            open_still &= ~over
+        begun = open_still & (starts.reason == FINE) & (starts.value == 1)
+        reason[begun] = FINE
+        open_still &= ~begun
+        if not open_still.any():
+            break
+    return reason
 
 
 def sampled(sample: Sample, tick: int, history: History) -> Numbers:
@@ -238,12 +247,37 @@ def compile(
 
 
 def plan_from(found: dict[str, Any], grid: Grid) -> OperatorPlan:
-    """What `OperatorPlan.to_dict` told, on a grid."""
-    nodes = [
+    """What `OperatorPlan.to_dict` told, on a grid; believes nothing that could not have been compiled there."""
+    try:
+        return _plan_from(found, grid)
+    except SensorGridError:
+        raise
+    except (
+        KeyError,
+        TypeError,
+        ValueError,
+        IndexError,
+        AttributeError,
+        OverflowError,
+        RecursionError,
+    ) as error:
+        raise ExpressionError(f"plan: found none ({type(error).__name__}: {error}), expected one") from None
+
+
+def _plan_from(found: dict[str, Any], grid: Grid) -> OperatorPlan:
+    value, when, until = (
         None if found[key] is None else node_from(found[key], grid) for key in ("value", "when", "until")
-    ]
-    assert nodes[0] is not None, "a value"
-    return OperatorPlan(found["name"], grid, nodes[0], nodes[1], nodes[2], found["every"], found["unit"])
+    )
+    every = found["every"]
+    if value is None or (until is not None and when is None):
+        raise ExpressionError("plan: found no value, or until without when, expected both")
+    if type(every) is not int or every < 1:
+        raise ExpressionError(f"plan: found every = {every!r}, expected a whole number of ticks, 1 or more")
+    plan = OperatorPlan(str(found["name"]), grid, value, when, until, every, str(found["unit"]))
+    longest = max(node.window for node in (value, when, until) if node is not None)
+    if not plan.terms or longest > WINDOW_MAX:
+        raise ExpressionError(f"plan: found a window of {longest} ticks, expected 1 to {WINDOW_MAX}")
+    return plan
 
 
 def _named(subject: str, make: Any) -> Any:

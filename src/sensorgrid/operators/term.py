@@ -12,14 +12,15 @@ import numpy.typing as npt
 
 from sensorgrid.model.box import Box
 from sensorgrid.model.grid import Grid
-from sensorgrid.operators.areas import Area
+from sensorgrid.operators.areas import Area, area_from_polygons
 from sensorgrid.operators.correlation import damping
+from sensorgrid.operators.errors import ExpressionError
 from sensorgrid.operators.layer import Layer, Meeting
 from sensorgrid.operators.numbers import Floats, Number, Numbers
 from sensorgrid.operators.partials.directions import Direction
 from sensorgrid.operators.partials.extremes import Extreme
 from sensorgrid.operators.partials.interface import Family, Terrain
-from sensorgrid.operators.partials.percentiles import BINS, BinnedPercentile, ExactPercentile
+from sensorgrid.operators.partials.percentiles import BINS, SMALL, BinnedPercentile, ExactPercentile
 from sensorgrid.operators.partials.spread import Deviation
 from sensorgrid.operators.partials.totals import Count, Total
 from sensorgrid.operators.weights import Weights, clip
@@ -138,13 +139,23 @@ class Term:
 
 
 def term_from(found: dict[str, Any], grid: Grid) -> Term:
-    """What `Term.to_dict` told, on a grid."""
-    area = found["area"]
-    if area is not None:
-        area = Area(tuple(tuple(tuple((float(x), float(y)) for x, y in ring) for ring in p) for p in area))
-    return Term(
-        found["function"], found["attribute"], area, tuple(found["parameters"]), grid, found["length_m"]
-    )
+    """What `Term.to_dict` told, on a grid; refuses what no expression means."""
+    function, attribute, length_m = found["function"], found["attribute"], found["length_m"]
+    parameters = tuple(found["parameters"])
+    grid.check_attributes((attribute,))
+    if function == "percentile":
+        share, way = parameters
+        if not 0 <= float(share) <= 1 or (way != "exact" and (way != "bins" or attribute not in BINS)):
+            raise ExpressionError(f"term: found percentile {parameters}, expected a share, and exact or bins")
+    elif function not in _SIMPLE or parameters:
+        raise ExpressionError(
+            f"term: found {function!r} with {parameters}, expected one of {', '.join(_SIMPLE)}"
+        )
+    area = None if found["area"] is None else area_from_polygons(found["area"])
+    met = clip(area, grid)
+    if met is None or (parameters[1:] == ("exact",) and met.points > SMALL):
+        raise ExpressionError("term: found an area with too few points or too many, expected another one")
+    return Term(function, attribute, area, parameters, grid, None if length_m is None else float(length_m))
 
 
 def _digest(*parts: Any) -> str:

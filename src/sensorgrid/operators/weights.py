@@ -1,9 +1,9 @@
 """How much each point of a grid counts for an area: cosine of latitude times the share of the point that lies inside.
 
-Weights are multiples of 2^-22. So they are the same on every machine, their sums are exact, and so is their product
-with a value of 32 bits. An area is kept as rectangles of points that lie wholly inside, whose weight is that of
-their row, and single points at its border. A polygon is cut by halving boxes until each is inside, outside or one
-point, so the work grows with the border and not with the area.
+The cosine is a multiple of 2^-18 and the share one of 2^-7. So they are the same on every machine, their sums are
+exact, and so are the products of values of 32 bits that sums are made of. An area is kept as rectangles of points that
+lie wholly inside, whose weight is that of their row, and single points at its border. A polygon is cut by halving boxes
+until each is inside, outside or one point, so the work grows with the border and not with the area.
 """
 
 import hashlib
@@ -22,8 +22,12 @@ from sensorgrid.operators.areas import Area
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 
-UNIT = 2.0**-22
-"""the smallest weight"""
+ROW_UNIT = 2.0**-18
+"""cosines are multiples of this"""
+SHARE_UNIT = 2.0**-7
+"""and shares of this"""
+WEIGHT_UNIT = -25
+"""so that weights are multiples of 2 to the power of this"""
 
 
 @lru_cache(maxsize=64)
@@ -32,7 +36,7 @@ def row_weights(grid: Grid) -> Floats:
     if grid.coordinates == "planar":
         return np.ones(grid.shape[1])
     latitude = grid.extent[1] + (np.arange(grid.shape[1]) + 0.5) * grid.spacing[1]
-    return np.asarray(np.maximum(1.0, np.rint(np.cos(np.radians(latitude)) / UNIT)) * UNIT)
+    return np.asarray(np.maximum(1.0, np.rint(np.cos(np.radians(latitude)) / ROW_UNIT)) * ROW_UNIT)
 
 
 @dataclass(frozen=True, eq=False)
@@ -48,7 +52,12 @@ class Weights:
     border: Ints
     """[m]: points at the border of the area, row by row through the box, rising"""
     share: Floats
-    """[m]: and their weights"""
+    """[m]: the part of each that lies inside, between 0 and 1"""
+
+    @cached_property
+    def border_weight(self) -> Floats:
+        """[m]: weights of points at the border."""
+        return self.share * self.rows[self.border // (self.box.x1 - self.box.x0)]
 
     @cached_property
     def points(self) -> int:
@@ -61,7 +70,7 @@ class Weights:
         """The sum of all weights; exact."""
         x0, x1, y0, y1 = self.whole.T
         until = np.concatenate([[0.0], np.cumsum(self.rows)])
-        return float(((x1 - x0) * (until[y1] - until[y0])).sum() + self.share.sum())
+        return float(((x1 - x0) * (until[y1] - until[y0])).sum() + self.border_weight.sum())
 
     @property
     def is_whole(self) -> bool:
@@ -100,7 +109,7 @@ class Weights:
         which = np.repeat(np.arange(len(lengths)), lengths)
         inside = np.arange(len(which)) - np.repeat(np.cumsum(lengths) - lengths, lengths)
         points = np.concatenate([row[which] * width + begin[which] + inside, self.border])
-        weights = np.concatenate([self.rows[row[which]], self.share])
+        weights = np.concatenate([self.rows[row[which]], self.border_weight])
         order = np.argsort(points, kind="stable")
         return points[order], weights[order]
 
@@ -133,8 +142,8 @@ def clip(area: Area | None, grid: Grid) -> Weights | None:
     if found is None:
         return None
     whole, border, part = found
-    share = np.rint(part * rows[border // nx] / UNIT) * UNIT
-    full = part >= 1 - UNIT / 2  # a point inside but for rounding
+    share = np.rint(part / SHARE_UNIT) * SHARE_UNIT
+    full = share >= 1
     if full.any():
         y, x = np.divmod(border[full], nx)
         whole = np.concatenate([whole, np.stack([x, x + 1, y, y + 1], axis=1)])
@@ -145,6 +154,8 @@ def clip(area: Area | None, grid: Grid) -> Weights | None:
     return Weights(box, rows, whole, border[some][order], share[some][order])
 
 
+_FULL = 1 - 1e-9
+"""a point inside but for rounding"""
 Clipped = tuple[Ints, Ints, Floats]
 """rectangles wholly inside, points at the border, their parts inside"""
 
@@ -158,7 +169,7 @@ def _rectangle(bbox: tuple[float, float, float, float], grid: Grid) -> Clipped |
     columns, lines = np.flatnonzero(along > 0), np.flatnonzero(up > 0)
     if not len(columns) or not len(lines):
         return None
-    full_x, full_y = np.flatnonzero(along >= 1 - UNIT / 2), np.flatnonzero(up >= 1 - UNIT / 2)
+    full_x, full_y = np.flatnonzero(along >= _FULL), np.flatnonzero(up >= _FULL)
     whole = [[x[0], x[-1] + 1, y[0], y[-1] + 1] for x in _stretches(full_x) for y in _stretches(full_y)]
     part_x, part_y = np.setdiff1d(columns, full_x), np.setdiff1d(lines, full_y)
     pairs = [(part_x, lines), (full_x, part_y)]

@@ -10,7 +10,7 @@ from sensorgrid.operators.numbers import EMPTY, FINE, Floats, Numbers, checked
 
 HEAD = 3
 """first float64s of every partial: points that have a value, their weight, and the weight of those that rest on
-observations; weights are multiples of 2^-22, so that all three are exact"""
+observations; weights are multiples of 2^-25, so that all three are exact"""
 
 
 @dataclass(frozen=True, slots=True)

@@ -52,17 +52,20 @@ class BinnedPercentile:
 
     def partials(self, meeting: Meeting, layer: Layer) -> Floats:
         """Weights in bins."""
-        bins = np.clip(np.floor((layer.values - self.low) / self.step), -1, self.bins).astype(np.int64) + 1
+        count = self.bins + 3  # the last is for points without a value
         which, points, weight = meeting.inside
-        there = layer.there.ravel()[points]
-        place = which * (self.bins + 2) + bins.ravel()[points]
-        counted = np.bincount(place, weight * there, len(meeting) * (self.bins + 2))
-        return np.concatenate(
-            [meeting.head(layer), error_sums(meeting, layer), counted.reshape(len(meeting), -1)], axis=1
-        )
+        place = self._bin_of(layer).ravel()[points]
+        place += which * count
+        counted = np.bincount(place, weight, len(meeting) * count).reshape(len(meeting), count)
+        return np.concatenate([meeting.head(layer), error_sums(meeting, layer), counted[:, :-1]], axis=1)
+
+    def _bin_of(self, layer: Layer) -> Ints:
+        """The bin of each point."""
+        bins = np.clip(np.floor((layer.values - self.low) / self.step), -1, self.bins).astype(np.int64) + 1
+        return bins if layer.is_full else np.where(layer.there, bins, self.bins + 2)
 
     def merge(self, stack: Floats) -> Floats:
-        """Weights are multiples of 2^-22: they add up exactly."""
+        """Weights are multiples of 2^-25: they add up exactly."""
         return np.asarray(stack.sum(axis=0))
 
     def finish(self, merged: Floats, terrain: Terrain) -> Numbers:
@@ -135,4 +138,4 @@ class ExactPercentile:
 
 def _wanted(share: float, total: Floats) -> Floats:
     """The weight to be reached; more than nothing, so that the share 0 is the least value."""
-    return np.maximum(share * total, 2.0**-23)
+    return np.maximum(share * total, 2.0**-26)

@@ -1,12 +1,10 @@
 """Standard deviation over an area, weighted; its error is not stated.
 
-The squares are summed without rounding and taken from each other as fractions, so a field that is the same everywhere
-has a spread of exactly 0.
+The squares are summed without rounding and taken from each other as whole numbers, so a field that is the same
+everywhere has a spread of exactly 0.
 """
 
 from dataclasses import dataclass
-from fractions import Fraction
-from math import sqrt
 
 import numpy as np
 
@@ -14,9 +12,13 @@ from sensorgrid.operators import exact
 from sensorgrid.operators.layer import Layer, Meeting
 from sensorgrid.operators.numbers import Floats, Numbers
 from sensorgrid.operators.partials.interface import HEAD, Terrain, numbers_of
+from sensorgrid.operators.weights import WEIGHT_UNIT
 
 _VALUES = slice(HEAD, HEAD + exact.SLICES)
 _SQUARES = slice(HEAD + exact.SLICES, HEAD + 2 * exact.SLICES)
+# Sums are whole numbers of units u, weights of units w: S₂ u W w - S₁² u² over W² w², in units of u².
+_SHIFT = WEIGHT_UNIT - exact.WHOLE_UNIT
+_SCALE = 2 * (WEIGHT_UNIT - exact.WHOLE_UNIT)
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,10 +30,8 @@ class Deviation:
     def partials(self, meeting: Meeting, layer: Layer) -> Floats:
         """Exact sums of values and squares."""
         squares = layer.values * layer.values  # of 24 bits each: exact
-        upper = squares.astype(np.float32).astype(
-            np.float64
-        )  # and so are both halves times a weight of 22 bits
-        lower = squares - upper
+        upper = squares.astype(np.float32).astype(np.float64)
+        lower = squares - upper  # and so is each of the two times a weight of 18 bits
         found = np.zeros((len(meeting), self.width))
         found[:, :HEAD] = meeting.head(layer)
         found[:, _VALUES] = meeting.exact_sums(layer, "value", lambda: layer.values)
@@ -44,15 +44,11 @@ class Deviation:
         return np.asarray(stack.sum(axis=0))
 
     def finish(self, merged: Floats, terrain: Terrain) -> Numbers:
-        """Mean of squares less square of the mean."""
-        value = np.array([_deviation(row) for row in merged], np.float64)
-        return numbers_of(merged, terrain, value, np.full(len(merged), np.nan))
-
-
-def _deviation(row: Floats) -> float:
-    weight = row[1]
-    if not weight > 0 or not np.isfinite(row).all():
-        return float("nan")
-    count = exact.fraction(row[1:2])
-    values, squares = exact.fraction(row[_VALUES]), exact.fraction(row[_SQUARES])
-    return sqrt(max(Fraction(0), (squares * count - values * values) / (count * count)))
+        """Mean of squares less square of the mean, as whole numbers of any length."""
+        weights = np.ldexp(merged[:, 1], -WEIGHT_UNIT).astype(np.int64).tolist()
+        values, squares = exact.whole(merged[:, _VALUES]), exact.whole(merged[:, _SQUARES])
+        variance = [
+            ((square * weight << _SHIFT) - value * value) / (weight * weight << _SCALE) if weight else np.nan
+            for weight, value, square in zip(weights, values, squares, strict=True)
+        ]
+        return numbers_of(merged, terrain, np.sqrt(variance), np.full(len(merged), np.nan))
