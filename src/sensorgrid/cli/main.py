@@ -21,6 +21,7 @@ from sensorgrid.cli import (
     explain,
     network,
     operator,
+    operator_live,
     pipeline,
     query,
     reference,
@@ -46,6 +47,10 @@ bench_app.command("all")(bench_all.bench_all)
 app.add_typer(pipeline.app, name="pipeline")
 app.add_typer(network.app, name="network")
 app.add_typer(operator.app, name="operator")
+operator.app.command("watch")(operator_live.watch)
+operator.app.command("add")(operator_live.add)
+operator.app.command("list")(operator_live.list_)
+operator.app.command("remove")(operator_live.remove)
 app.add_typer(experiment.app, name="experiment")
 app.command("up")(up.up)
 app.command("broker")(broker.broker)

@@ -153,6 +153,49 @@ def facts_of(plan: "OperatorPlan") -> dict[str, Any]:
     }  # fmt: skip
 
 
+def placement_of(
+    config: Path, settings: Any, value: str, when: str | None, until: str | None, every: str | None
+) -> dict[str, Any]:
+    """Which broker of the newest roster would calculate what, and what goes between them."""
+    from sensorgrid.cli.network import roster_of_file
+    from sensorgrid.index.cell import Cell
+    from sensorgrid.operators.plan import Operator, compile
+    from sensorgrid.overlay.forecast import forecast
+    from sensorgrid.overlay.formulas import ResultFormula
+
+    grid, roster = roster_of_file(config)
+    found = forecast(
+        ResultFormula(compile(Operator(value, when, until, every), grid, settings.areas_of())), roster
+    )
+    streams = [
+        {
+            "kind": s.kind, "what": s.what, "cell": str(Cell(s.name.cell)), "broker": s.broker, "to": list(s.to),
+            "bytes": s.bytes,
+        }
+        for s in found.streams
+    ]  # fmt: skip
+    return {
+        "roster": roster.version, "streams": streams, "bytes_per_tick": found.bytes,
+        "raw_bytes_per_tick": found.raw_bytes,
+    }  # fmt: skip
+
+
+def _show_placement(found: dict[str, Any]) -> None:
+    table = Table(title=f"brokers, by roster {found['roster']}", title_justify="left")
+    for name in ("stream", "of", "cell", "broker", "sent to", "bytes per tick"):
+        table.add_column(name, justify="right" if name.startswith(("broker", "bytes")) else "left")
+    for s in found["streams"]:
+        to = ", ".join(map(str, s["to"])) or "–"
+        table.add_row(s["kind"], s["what"], s["cell"] or "all", str(s["broker"]), to, f"{s['bytes']:,}")
+    console.print(table)
+    console.print(
+        f"{found['bytes_per_tick']:,} bytes per tick between brokers, against {found['raw_bytes_per_tick']:,} of the values"
+        " themselves",
+        highlight=False,
+        soft_wrap=True,
+    )
+
+
 def _show_facts(facts: dict[str, Any]) -> None:
     table = Table(title=facts["operator"], title_justify="left")
     table.add_column("term")

@@ -11,6 +11,7 @@ from rich.console import Console
 from rich.table import Table
 
 from sensorgrid.cli import arguments
+from sensorgrid.cli.operator import Config, Every, JsonFile, UntilHolds, Value, When
 from sensorgrid.cli.output import result_of, write
 
 if TYPE_CHECKING:
@@ -28,22 +29,7 @@ Where = Annotated[
         metavar="URL|GRID.TOML", help="A broker that runs, or the file of its grid, with [areas]."
     ),
 ]
-Config = Annotated[
-    Path, typer.Argument(metavar="GRID.TOML", help="The configuration, with lake and [areas].")
-]
 Name = Annotated[str, typer.Argument(metavar="NAME", help="Letters, digits, dots, dashes, underscores.")]
-Value = Annotated[
-    str, typer.Argument(metavar="EXPRESSION", help="What to calculate, in CQL2; see docs/operators.md.")
-]
-When = Annotated[str | None, typer.Option("--when", help="A condition: no value while it does not hold.")]
-UntilHolds = Annotated[str | None, typer.Option("--until-holds", help="Values go on until this holds.")]
-Every = Annotated[str | None, typer.Option("--every", help="How far apart results are, such as 1h.")]
-JsonFile = Annotated[
-    Path | None,
-    typer.Option(
-        "--json", metavar="FILE", help="Also write what was shown here, at the end; - writes only that."
-    ),
-]
 
 
 def watch(

@@ -119,8 +119,9 @@ class Show:
             await self._perform()
         finally:
             self._stage("stopping")
-            watchers = [] if self.watcher is None else [self.watcher]
-            await asyncio.gather(*(listener.stop() for listener in [*self.listeners, *watchers]))
+            await asyncio.gather(*(listener.stop() for listener in self.listeners))
+            if self.watcher is not None:
+                await self.watcher.stop()
             for observer in self._observers.values():
                 observer.close()
             await self._spark.stop()  # before the brokers: it would wait for them

@@ -52,7 +52,9 @@ class OperatorBook:
             "every": None if every is None else every.total_seconds(),  # type: ignore[union-attr]
         }  # fmt: skip
         try:
-            obstore.put(self._opened(), f"{name}.json", msgspec.json.encode(content), mode="create")
+            obstore.put(
+                opened(self.place, make=True), f"{name}.json", msgspec.json.encode(content), mode="create"
+            )
         except AlreadyExistsError:
             raise OperatorNameError(
                 f"operator {name!r}: found one with this name, expected a new name; remove it first"
@@ -62,7 +64,10 @@ class OperatorBook:
 
     def all(self) -> dict[str, Operator]:
         """All of them, by name."""
-        store = self._opened()
+        try:
+            store = opened(self.place, make=False)
+        except FileNotFoundError:
+            return {}
         names = sorted(str(found["path"]) for several in obstore.list(store) for found in several)
         return {name[:-5]: self._read(store, name) for name in names if name.endswith(".json")}
 
@@ -76,7 +81,7 @@ class OperatorBook:
         if name not in known:
             there = ", ".join(known) or "none"
             raise OperatorNameError(f"operator: found no {name!r}, expected one of: {there}")
-        obstore.delete(self._opened(), f"{name}.json")
+        obstore.delete(opened(self.place, make=False), f"{name}.json")
 
     def _read(self, store: ObjectStore, path: str) -> Operator:
         try:
@@ -90,6 +95,3 @@ class OperatorBook:
             )
         except (msgspec.DecodeError, KeyError, SensorGridError) as error:
             raise StoreError(f"{self.place}/{path}: found {error}, expected an operator") from error
-
-    def _opened(self) -> ObjectStore:
-        return opened(self.place, make=True)
