@@ -41,6 +41,9 @@ def explain_command(
     when: When = None,
     until_holds: UntilHolds = None,
     every: Every = None,
+    network: Annotated[
+        bool, typer.Option("--network", help="Also say which broker would calculate what, and send how much.")
+    ] = False,
     json_file: JsonFile = None,
 ) -> None:
     """Say what an operator means and what it costs: terms, areas, regions, bytes against shipping the fields.
@@ -52,8 +55,12 @@ def explain_command(
     target = arguments.read_target(json_file)
     settings = read_settings(config)
     facts = facts_of(_plan(settings, value, when, until_holds, every))
+    if network:
+        facts["network"] = placement_of(config, settings, value, when, until_holds, every)
     if write(target, result_of("operator explain", **facts)):
         _show_facts(facts)
+        if network:
+            _show_placement(facts["network"])
 
 
 @app.command("backfill")
@@ -189,8 +196,8 @@ def _show_placement(found: dict[str, Any]) -> None:
         table.add_row(s["kind"], s["what"], s["cell"] or "all", str(s["broker"]), to, f"{s['bytes']:,}")
     console.print(table)
     console.print(
-        f"{found['bytes_per_tick']:,} bytes per tick between brokers, against {found['raw_bytes_per_tick']:,} of the values"
-        " themselves",
+        f"{found['bytes_per_tick']:,} bytes per tick between brokers, against {found['raw_bytes_per_tick']:,} of the"
+        " values themselves",
         highlight=False,
         soft_wrap=True,
     )
