@@ -70,8 +70,10 @@ def _distributions(rows: list[Row], folder: Path) -> Path:
             )
         axis.axhline(THRESHOLD, color="black", lw=0.8, ls="--")
         balanced = "with balancing" if panel.balanced else "no balancing"
+        calculates = ", DSM calculates" if panel.baseline == "dsm-calc" else ""
         axis.set_title(
-            f"Figure {panel.number}: rate {panel.pub_rate}, filter {panel.filter:g}, {balanced}", fontsize=9
+            f"Figure {panel.number}: rate {panel.pub_rate}, filter {panel.filter:g}\n{balanced}{calculates}",
+            fontsize=9,
         )
         axis.set_yscale("symlog", linthresh=100, linscale=0.6)
         axis.set_ylim(0, 12_000)
@@ -80,6 +82,8 @@ def _distributions(rows: list[Row], folder: Path) -> Path:
         axis.minorticks_off()
         axis.set_xlim(-1, 100)
         _plain(axis)
+    for axis in axes.flat[len(panels) :]:
+        axis.set_visible(False)
     for row in axes:
         row[0].set_ylabel("messages per second and node", fontsize=9)
     for axis in axes[-1]:
@@ -95,49 +99,50 @@ def _distributions(rows: list[Row], folder: Path) -> Path:
 
 
 def _summary(rows: list[Row], folder: Path) -> Path:
-    """Peak and mean with balancing at the highest rate, by areas and placement of nodes."""
+    """Most loaded node and mean, with balancing, at the highest rate, by areas and placement of nodes."""
     from matplotlib.figure import Figure
 
     rate = max(row["pub_rate"] for row in rows)
     rows = [r for r in rows if r["pub_rate"] == rate and r["filter"] == 0.5 and r["balanced"]]
     places = list(dict.fromkeys((row["nodes"], row["areas"]) for row in rows))
     systems = [name for name in NAMES if any(row["system"] == name for row in rows)]
-    figure = Figure(figsize=(2.5 * len(places) + 0.8, 3.3), layout="constrained")
+    figure = Figure(figsize=(2.5 * len(places) + 0.8, 3.4), layout="constrained")
     axes = figure.subplots(1, len(places), sharey=True, squeeze=False)[0]
     for axis, place in zip(axes, places, strict=True):
         for at, system in enumerate(systems):
             mine = [r for r in rows if (r["nodes"], r["areas"]) == place and r["system"] == system]
-            for name, shade, moved in (("peak", 1.0, -0.2), ("mean", 0.45, 0.2)):
+            for name, marker, filled in (("peak", "o", COLOURS[system]), ("mean", "D", "white")):
                 found = interval(row[name] for row in mine)
                 if found is None:
                     continue
-                axis.bar(
-                    at + moved,
+                axis.errorbar(
+                    at,
                     found.mean,
                     yerr=found.half,
-                    width=0.36,
+                    fmt=marker,
+                    ms=6,
                     color=COLOURS[system],
-                    alpha=shade,
-                    capsize=2,
+                    mfc=filled,
+                    capsize=3,
                 )
                 axis.annotate(
-                    f"{found.mean:,.0f}", (at + moved, found.mean + (found.half or 0)), ha="center", va="bottom",
-                    fontsize=7, xytext=(0, 1), textcoords="offset points",
-                )  # fmt: skip
-        axis.axhline(THRESHOLD, color="black", lw=0.8, ls="--")
+                    f"{found.mean:,.0f}",
+                    (at, found.mean),
+                    xytext=(6, 3),
+                    textcoords="offset points",
+                    fontsize=8,
+                )
+        axis.axhline(THRESHOLD, color="black", lw=0.8, ls="--", zorder=0)
         axis.set_xticks(range(len(systems)), systems, fontsize=8)
+        axis.set_xlim(-0.5, len(systems) - 0.2)
         axis.set_title(f"nodes: {place[0]}\nareas: {place[1]}", fontsize=9)
         axis.set_yscale("log")
-        axis.set_ylim(80, 30_000)
-        axis.set_yticks(
-            [100, 200, 500, 1000, 2000, 5000, 10_000],
-            ["100", "200", "500", "1,000", "2,000", "5,000", "10,000"],
-        )
+        axis.set_ylim(100, 30_000)
+        ticks = [100, 200, 500, 1000, 2000, 5000, 10_000, 20_000]
+        axis.set_yticks(ticks, [f"{tick:,}" for tick in ticks])
         axis.minorticks_off()
         _plain(axis)
-    axes[0].set_ylabel(
-        f"messages per second and node at rate {rate}\nmost loaded node (dark), mean (light)", fontsize=9
-    )
+    axes[0].set_ylabel(f"messages per second and node at rate {rate}\n● most loaded node, ◇ mean", fontsize=9)
     path = folder / "operators-peaks.png"
     figure.savefig(path, dpi=110)
     return path

@@ -85,7 +85,7 @@ class OperatorsCase:
             "filter": self.filter, "balanced": self.balanced, "seed": self.seed,
             "peak": loads[0], "over_threshold": sum(load > THRESHOLD for load in loads), "mean": mean(loads),
             "p95": loads[len(loads) // 20], "orders": sum(orders.values()),
-            "lookups_mean_hops": mean(hops), "lookups_max_hops": max(hops),
+            "lookups_mean_hops": sum(hops) / len(hops), "lookups_max_hops": max(hops),
             "merge": self.merge, "expressions": self.expressions, "lookups": len(policy.lookups),
             "halved": orders["halve"], "results_kept": getattr(policy, "results_kept", 1.0),
             "nodes_added": len(loads) - NODES_COUNT, "nodes_idle": loads.count(0),

@@ -100,12 +100,13 @@ class Transfers:
     def rewire(self, name: Name, inputs: tuple[Name, ...]) -> None:
         """A step takes other inputs."""
         step = self.steps[name]
+        before, after = set(step.inputs), set(inputs)  # for membership alone: order comes from the tuples
         for source in inputs:
-            if source not in step.inputs:
+            if source not in before:
                 self._users[source][name] = None
                 self._link(source, step.host)
         for source in step.inputs:
-            if source not in inputs:
+            if source not in after:
                 del self._users[source][name]
                 self._unlink(source, step.host)
         self.steps[name] = replace(step, inputs=inputs)
