@@ -178,9 +178,7 @@ def test_at_rest_nothing_changes_and_little_is_said() -> None:
     world.pass_(60)
 
     assert world.roster.version == version == 1
-    assert (
-        2 * 60 / OFTEN <= world.looks - looked + 2 <= 2 * 60 / OFTEN + 2 * 60 / RARELY + 4
-    )  # two of four look often
+    assert 2 * 60 / OFTEN <= world.looks - looked + 2 <= 2 * 60 / OFTEN + 2 * 60 / RARELY + 4  # two of four look often
     assert len(said) / 60 / 4 < 12  # messages of a broker in a second
 
 

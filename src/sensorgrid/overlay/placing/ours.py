@@ -216,9 +216,11 @@ class OurPlacement:
             for name in transfers.at[node]
             if isinstance(name, ResultName) or (isinstance(name, StreamName) and self._is_joint(name))
         }
-        enough = sorted((weight, name) for name, weight in weights.items() if weight >= excess)
-        others = sorted(((w, name) for name, w in weights.items() if 0 < w < excess), reverse=True)
-        for _, name in (*enough, *others):
+        enough = [name for name, weight in weights.items() if weight >= excess]
+        others = [name for name, weight in weights.items() if 0 < weight < excess]
+        enough.sort(key=lambda name: (weights[name], repr(name)))
+        others.sort(key=lambda name: (-weights[name], repr(name)))
+        for name in (*enough, *others):
             target = self._host(name, node)
             if target != node and transfers.load_if(name, target) <= self._room:
                 transfers.move(name, target)
