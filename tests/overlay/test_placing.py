@@ -399,6 +399,16 @@ def test_ours_begins_nothing_twice() -> None:
     assert set(policy.transfers.steps) == set(steps)
 
 
+def test_ours_ends_a_stream_once_that_is_wanted_by_itself_and_as_a_part() -> None:
+    policy = uniform(16, 64, CHEAP)
+    demand = Demand("a", 3, (Term("rain", ((0, 256),)), Term("rain", ((0, 64),))))
+    policy.add(demand)
+
+    policy.remove(demand)
+
+    assert not policy.transfers.steps
+
+
 def test_ours_merges_quarters_above_eight_edges() -> None:
     policy = uniform(32, 64, CHEAP)
     policy.add(Demand("a", 3, (Term("rain", ((0, 256),)),)))

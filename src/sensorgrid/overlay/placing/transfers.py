@@ -76,9 +76,9 @@ class Transfers:
 
     def release(self, name: Name) -> None:
         """A step that may not be wanted any more ends if it is not, and with it those that only it wanted."""
-        step = self.steps[name]
-        if step.delivered or self._users[name]:
-            return
+        step = self.steps.get(name)
+        if step is None or step.delivered or self._users[name]:
+            return  # None: it was an input of another input, too, and went with it
         self.drop(name)
         for source in step.inputs:
             self.release(source)
