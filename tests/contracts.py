@@ -173,6 +173,21 @@ CONTRACTS = (
             "churn_s": {None, 10.0, 60.0},
         },
     ),
+    Contract(
+        "operators",
+        ("experiment", "operators"),
+        names(
+            "system areas nodes pub_rate filter balanced seed peak over_threshold mean p95 orders lookups_mean_hops"
+            " lookups_max_hops"
+        ),
+        covers={
+            "system": {"paper", "ours", "dsm", "dsm-calc"},
+            "areas": {"disjoint", "overlapping"},
+            "nodes": {"id-space", "geographic"},
+            "pub_rate": {1, 3, 4},
+            "balanced": {False, True},
+        },
+    ),
     Contract("moving", ("experiment", "moving"), MOVING, covers={"policy": {"ours", "anticipate"}}),
 )
 DEMO = names(

@@ -364,12 +364,7 @@ def membership_command(
 
     target, chosen = arguments.read_target(json_file), arguments.read_seeds(seeds)
     plan = membership.QUICK if quick else membership.FULL
-    sizes, kinds = _list("--brokers", brokers, int), _list("--kind", kind, str)
-    for name in kinds:
-        if name not in membership.KINDS:
-            raise arguments.ArgumentError(
-                f"--kind: found {name!r}, expected some of {', '.join(membership.KINDS)}"
-            )
+    sizes, kinds = _list("--brokers", brokers, int), _some("--kind", kind, membership.KINDS)
     if any(not 2 <= size <= membership.BROKERS_MAX for size in sizes):
         raise arguments.ArgumentError(
             f"--brokers: found {brokers}, expected numbers from 2 to {membership.BROKERS_MAX:,}"
@@ -381,6 +376,85 @@ def membership_command(
     args = {"quick": quick, "seeds": seeds, "spark": spark} | {k: v for k, v in narrowed.items() if v}
     if write(target, result_of("experiment membership", args=args, rows=rows)):
         show(console, rows)
+
+
+@app.command("operators")
+def operators_command(
+    json_file: JsonFile = None,
+    quick: Annotated[
+        bool, typer.Option("--quick", help="Filters that let half of the readings pass only.")
+    ] = False,
+    seeds: Annotated[str, typer.Option(metavar="A[-B]", help="Of areas and subscribers.")] = "1",
+    system: Annotated[
+        str | None, typer.Option(help="Some of paper, ours, dsm, dsm-calc, with commas; all without.")
+    ] = None,
+    areas: Annotated[
+        str | None, typer.Option(help="Some of disjoint, overlapping, with commas; all without.")
+    ] = None,
+    nodes: Annotated[
+        str | None, typer.Option(help="Some of id-space, geographic, with commas; all without.")
+    ] = None,
+    rate: Annotated[
+        str | None, typer.Option(help="Messages of a sensor per second, with commas; 1, 3 and 4 without.")
+    ] = None,
+    merge: Annotated[
+        str,
+        typer.Option(
+            help="What a merge of partial results sends: one message a tick (tick), or all it gets (keep)."
+        ),
+    ] = "tick",
+    expressions: Annotated[
+        int, typer.Option(min=1, max=20, help="Subscriptions calculate so many different things, by turns.")
+    ] = 1,
+    figures: Annotated[
+        Path | None,
+        typer.Option(
+            "--figures", metavar="FOLDER", help="Draw figures 8 to 13 there (needs sensorgrid\\[plot])."
+        ),
+    ] = None,
+    spark: Annotated[
+        str | None, typer.Option("--spark", metavar="MASTER", help="Spread the runs over Spark.")
+    ] = None,
+) -> None:
+    """Load of nodes that filter and calculate on the way, placed and moved by four systems (operators, IV).
+
+    One seed has 192 runs; the options narrow it.
+
+    Example: sensorgrid experiment operators --quick --json operators.json
+    """
+    from dataclasses import replace
+
+    from sensorgrid.cli.experiment_operators import show
+    from sensorgrid.experiments import operator_figures, operators
+    from sensorgrid.experiments.figures import check
+
+    target, chosen = arguments.read_target(json_file), arguments.read_seeds(seeds)
+    narrowed: dict[str, Any] = {
+        "systems": _some("--system", system, operators.SYSTEMS),
+        "areas": _some("--areas", areas, operators.AREAS),
+        "nodes": _some("--nodes", nodes, operators.NODES),
+        "rates": _list("--rate", rate, int),
+        "merge": _some("--merge", merge, operators.MERGES)[0],
+        "expressions": expressions,
+    }
+    if any(not 1 <= each <= operators.RATE_MAX for each in narrowed["rates"]):
+        raise arguments.ArgumentError(
+            f"--rate: found {rate}, expected numbers from 1 to {operators.RATE_MAX}"
+        )
+    plan = operators.QUICK if quick else operators.FULL
+    plan = replace(plan, **{name: value for name, value in narrowed.items() if value})
+    cases = plan.cases(chosen)
+    if figures is not None:
+        check(figures)
+    rows = operators.sorted_rows(_swept(cases, spark, lambda case: case.title))
+    args = {"quick": quick, "seeds": seeds, "spark": spark} | {
+        name: list(value) if isinstance(value, tuple) else value for name, value in narrowed.items() if value
+    }
+    if write(target, result_of("experiment operators", args=args, rows=rows)):
+        show(console, rows)
+    if figures is not None:
+        for path in operator_figures.draw(rows, figures):
+            errors.print(f"wrote {path}", style="dim")
 
 
 def _swept(
@@ -440,6 +514,15 @@ def _list(name: str, text: str | None, convert: Callable[[str], T]) -> tuple[T, 
         return () if text is None else tuple(convert(part.strip()) for part in text.split(","))
     except ValueError:
         raise arguments.ArgumentError(f"{name}: found {text!r}, expected whole numbers with commas") from None
+
+
+def _some(name: str, text: str | None, known: Sequence[str]) -> tuple[str, ...]:
+    """Names with commas, each of which is known."""
+    found = _list(name, text, str)
+    for each in found:
+        if each not in known:
+            raise arguments.ArgumentError(f"{name}: found {each!r}, expected some of {', '.join(known)}")
+    return found
 
 
 def _progress() -> Progress:
