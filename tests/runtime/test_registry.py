@@ -279,6 +279,17 @@ def test_longitudes_many_turns_away_are_those_of_the_first_turn(lakes: Any) -> N
     assert far.rows.tolist() == near.rows.tolist()
 
 
+def test_names_that_nobody_measures_leave_nothing_behind(lakes: Any) -> None:
+    _, table = lakes(0)
+
+    found = [table.find(wire.AskSensors(attribute=f"x{n}"), NOW_US).matched for n in range(100)]
+
+    assert not any(found)
+    assert table._by_attribute.keys() <= {None, *table.attributes}
+    assert table.find(wire.AskSensors(attribute=ATTRIBUTES[0]), NOW_US).matched > 0
+    assert ATTRIBUTES[0] in table._by_attribute, "what is measured is kept"
+
+
 def test_pages_together_are_everything_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     known = made(3)
     write(tmp_path, known)
