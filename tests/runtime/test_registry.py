@@ -23,7 +23,7 @@ from sensorgrid.client.sensors import SensorsError, find_sensors, owners_of, que
 from sensorgrid.index.cell import Cell
 from sensorgrid.links import wire
 from sensorgrid.links.observer import Observer
-from sensorgrid.model.area import inside, points_around
+from sensorgrid.model.area import check_bbox, inside, points_around
 from sensorgrid.model.errors import QueryError
 from sensorgrid.model.grid import Grid
 from sensorgrid.model.ids import PeerId
@@ -561,7 +561,12 @@ def test_too_many_questions_at_once_are_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("wrong", "text"),
     [
-        ({"bbox": (0, 10, 1, 5)}, "south <= north"),
+        ({"bbox": (0, 10, 1, 5)}, "found south 10 > north 5, expected south <= north"),
+        ({"bbox": (0, 10, 1)}, "expected four finite numbers"),
+        ({"bbox": ("a", 1, 2, 3)}, "expected four finite numbers"),
+        ({"bbox": 5}, "bbox: found 5, expected four finite numbers"),
+        ({"bbox": (float("nan"), 0, 1, 5)}, "expected four finite numbers"),
+        ({"bbox": (0, 0, float("inf"), 5)}, "expected four finite numbers"),
         ({"flagged": 1.5}, "a share from 0 to 1"),
         ({"silent": "soon"}, "silent: found 'soon'"),
         ({"at": "2026-03-10"}, "time zone"),
@@ -570,6 +575,17 @@ def test_too_many_questions_at_once_are_refused(tmp_path: Path) -> None:
 def test_a_question_that_cannot_be_right_is_refused_before_anybody_is_asked(wrong: Any, text: str) -> None:
     with pytest.raises(QueryError, match=text):
         question(**wrong)
+
+
+def test_a_box_that_cannot_be_meant_on_this_grid_is_refused() -> None:
+    check_bbox(GRID, (-720.0, 0.0, 720.0, 10.0))
+    check_bbox(GRID, (170.0, 0.0, -170.0, 10.0))
+    check_bbox(GRIDS[2], (1e6, 0.0, 1e6, 10.0))
+
+    with pytest.raises(QueryError, match=r"found longitudes 721 and 0, expected them in \[-720, 720\]"):
+        check_bbox(GRID, (721.0, 0.0, 0.0, 10.0))
+    with pytest.raises(QueryError, match="found west 5 > east 4, expected west <= east on a plane"):
+        check_bbox(GRIDS[2], (5.0, 0.0, 4.0, 10.0))
 
 
 def test_from_python_and_as_files(tmp_path: Path) -> None:

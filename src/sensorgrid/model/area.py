@@ -7,6 +7,7 @@ import numpy as np
 import numpy.typing as npt
 
 from sensorgrid.model.box import Box
+from sensorgrid.model.errors import QueryError
 from sensorgrid.model.grid import Bbox, Grid
 
 Floats = npt.NDArray[np.float64]
@@ -17,6 +18,21 @@ _SLACK = 1e-9
 """degrees by which the points around a box reach further than the box: turns around the earth are rounded"""
 _FAR = 720.0
 """degrees: longitudes beyond are first turned back"""
+
+
+def check_bbox(grid: Grid, bbox: Bbox) -> None:
+    """Refuse a box that cannot be meant on this grid; one beside it, or partly, is a good question.
+
+    Raises
+    ------
+    QueryError
+        If longitudes are turns away, or west lies east of east on a plane.
+    """
+    west, _, east, _ = bbox
+    if grid.coordinates == "planar" and west > east:
+        raise QueryError(f"bbox: found west {west:g} > east {east:g}, expected west <= east on a plane")
+    if grid.coordinates == "lonlat" and max(abs(west), abs(east)) > _FAR:
+        raise QueryError(f"bbox: found longitudes {west:g} and {east:g}, expected them in [-720, 720]")
 
 
 def points_around(grid: Grid, bbox: Bbox) -> Box | None:
