@@ -1,6 +1,8 @@
 """``sensorgrid sensors``: what people may get wrong, and where the answer is written."""
 
+import json
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -31,3 +33,34 @@ def test_a_box_that_is_none_is_refused_in_a_line(
 
     assert done.returncode != 0
     assert f"bbox: {text}" in " ".join(done.stderr.split())
+
+
+def test_geojson_on_standard_output_stands_alone_there(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], url: str, tmp_path: Path
+) -> None:
+    monkeypatch.chdir(tmp_path)
+
+    done = call(monkeypatch, capsys, "sensors", "--connect", url, "--geojson", "-", "--json", "all.json")
+
+    assert done.returncode == 0
+    assert json.loads(done.stdout) == {"type": "FeatureCollection", "features": []}
+    assert "0 of 0 sensors" in done.stderr
+    assert [path.name for path in tmp_path.iterdir()] == ["all.json"]
+
+
+def test_geojson_goes_to_a_file_beside_the_table(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], url: str, tmp_path: Path
+) -> None:
+    done = call(monkeypatch, capsys, "sensors", "--connect", url, "--geojson", tmp_path / "map.json")
+
+    assert json.loads((tmp_path / "map.json").read_text())["features"] == []
+    assert "0 of 0 sensors" in done.stdout
+
+
+def test_two_files_on_standard_output_are_refused(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], url: str
+) -> None:
+    done = call(monkeypatch, capsys, "sensors", "--connect", url, "--geojson", "-", "--json", "-")
+
+    assert done.returncode != 0
+    assert "--geojson: found - beside --json -, expected one of them" in " ".join(done.stderr.split())
