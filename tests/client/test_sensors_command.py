@@ -64,3 +64,21 @@ def test_two_files_on_standard_output_are_refused(
 
     assert done.returncode != 0
     assert "--geojson: found - beside --json -, expected one of them" in " ".join(done.stderr.split())
+
+
+@pytest.mark.parametrize("command", ["sensors", "query"])
+def test_a_certificate_authority_that_is_none_is_told(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path, command: str
+) -> None:
+    (tmp_path / "grid.toml").write_text("[grid]")
+    for name, found in (
+        ("none.pem", "no such file"), ("grid.toml", "a file without a certificate"), ("", "")
+    ):  # fmt: skip
+        path = tmp_path / name
+
+        done = call(monkeypatch, capsys, command, "--connect", "wss://127.0.0.1:1", "--ca", path)
+
+        assert done.returncode != 0
+        said = " ".join(done.stderr.split())
+        assert f"certificate authority '{path}': found {found}" in said
+        assert "expected a file with its certificate (PEM)" in said

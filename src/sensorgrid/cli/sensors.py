@@ -3,7 +3,6 @@
 import asyncio
 import contextlib
 import json
-import ssl
 import sys
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -78,7 +77,7 @@ def sensors(
     Example: sensorgrid sensors --bbox -10,35,30,60 --silent 1h --flagged 0.2 --connect ws://localhost:7400
     """
     from sensorgrid.cli.output import result_of, write
-    from sensorgrid.client.connection import urls_of
+    from sensorgrid.client.connection import context_of, urls_of
     from sensorgrid.client.sensors import find_sensors, question
 
     target, plot = arguments.read_target(json_file), arguments.read_target(geojson, "--geojson")
@@ -91,8 +90,7 @@ def sensors(
     box: Any = None if bbox is None else arguments.numbers("--bbox", bbox, expected, (4,))
     moment = None if at is None else arguments.moment("--at", at)
     asked = question(box, attribute=attribute, silent=silent, flagged=flagged, at=moment)
-    context = None if ca is None else ssl.create_default_context(cafile=ca)
-    found = asyncio.run(find_sensors(urls_of(connect), asked, limit=limit, tls=context))
+    found = asyncio.run(find_sensors(urls_of(connect), asked, limit=limit, tls=context_of(ca)))
     if plot is not None:
         with contextlib.nullcontext(sys.stdout) if alone else plot.open("w") as file:
             file.write(json.dumps(found.to_geojson()) + "\n")
