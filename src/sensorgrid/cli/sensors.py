@@ -6,7 +6,7 @@ import json
 import sys
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.box import SIMPLE_HEAD
@@ -14,6 +14,7 @@ from rich.console import Console
 from rich.table import Table
 
 from sensorgrid.cli import arguments
+from sensorgrid.cli.options import Authority, BoxText, Connect, JsonAlone
 
 if TYPE_CHECKING:
     from sensorgrid.client.sensors import Sensor, SensorList
@@ -26,18 +27,8 @@ errors = Console(stderr=True)
 
 
 def sensors(
-    connect: Annotated[
-        str | None,
-        typer.Option(
-            "--connect",
-            metavar="URL",
-            envvar="SENSORGRID_URL",
-            help="A broker, or several with commas.  \\[default: ws://localhost:7400]",
-        ),
-    ] = None,
-    bbox: Annotated[
-        str | None, typer.Option(metavar="W,S,E,N", help="The box; without it, the whole grid.")
-    ] = None,
+    connect: Connect = None,
+    bbox: BoxText = None,
     attribute: Annotated[
         str | None, typer.Option(metavar="NAME", help="That they measure; without it, any.")
     ] = None,
@@ -59,16 +50,12 @@ def sensors(
         typer.Option(metavar="MOMENT", help="When silence is judged, ISO 8601 with zone; else now."),
     ] = None,
     limit: Annotated[int, typer.Option(min=1, help="Bring at most so many.")] = 10_000,
-    json_file: Annotated[
-        Path | None, typer.Option("--json", metavar="FILE", help="Also write it here; - writes only that.")
-    ] = None,
+    json_file: JsonAlone = None,
     geojson: Annotated[
         Path | None,
         typer.Option(metavar="FILE", help="Also write GeoJSON here, for maps; - writes only that."),
     ] = None,
-    ca: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="For wss://: the certificate authority's file.")
-    ] = None,
+    ca: Authority = None,
 ) -> None:
     """Find sensors by box and attribute, and those that are silent or often found bad.
 
@@ -86,8 +73,7 @@ def sensors(
         raise arguments.ArgumentError(
             "--geojson: found - beside --json -, expected one of them on standard output"
         )
-    expected = "four numbers W,S,E,N such as -10,35,30,60"
-    box: Any = None if bbox is None else arguments.numbers("--bbox", bbox, expected, (4,))
+    box = arguments.read_bbox(bbox)
     moment = None if at is None else arguments.moment("--at", at)
     asked = question(box, attribute=attribute, silent=silent, flagged=flagged, at=moment)
     found = asyncio.run(find_sensors(urls_of(connect), asked, limit=limit, tls=context_of(ca)))
