@@ -153,6 +153,16 @@ def test_the_lake_is_looked_at(tmp_path: Path) -> None:
     assert "found format 99" in found["lake"].found
 
 
+def test_a_folder_with_a_roster_and_nothing_else_is_no_lake_yet(tmp_path: Path) -> None:
+    (tmp_path / "lake" / "roster").mkdir(parents=True)
+    assert "none yet" in findings(tmp_path)["lake"].found
+
+    (tmp_path / "lake" / "thesis.doc").write_text("x")
+    found = findings(tmp_path)
+    assert wrong(found) == ["lake"]
+    assert "found no lake.json" in found["lake"].found
+
+
 def test_a_lake_that_cannot_be_written_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SENSORGRID_LAKE", "/proc/lake")  # where not even root may write
 

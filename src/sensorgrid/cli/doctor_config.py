@@ -190,6 +190,9 @@ def _lake(settings: Any) -> Iterator[Finding]:
         yield _writable(subject, str(parent), f"none yet at {settings.lake}")
         return
     try:
+        if lake.is_vacant():
+            yield _writable(subject, settings.lake, f"none yet at {settings.lake}")
+            return
         lake.check()
         newest = lake.newest_tick()
         plan = lake.plan()

@@ -29,6 +29,7 @@ from sensorgrid.cli import (
     status,
     up,
 )
+from sensorgrid.cli.options import BoxText
 from sensorgrid.cli.output import result_of, write
 from sensorgrid.model.errors import SensorGridError
 from sensorgrid.model.grid import ATTRIBUTES
@@ -117,9 +118,7 @@ def explain_command(
             help=f"One of the grid's, or several with commas: {', '.join(ATTRIBUTES)}; without it, its first one."
         ),
     ] = None,
-    bbox: Annotated[
-        str | None, typer.Option(metavar="W,S,E,N", help="The box; without it, the whole grid.")
-    ] = None,
+    bbox: BoxText = None,
     resolution: Annotated[
         str,
         typer.Option(

@@ -61,6 +61,7 @@ RESULTS = 1 << 40
 QUIET_S = 0.3
 """the newest tick is here when nothing has come for so long"""
 
+Tls = ssl.SSLContext | str | os.PathLike[str] | None
 Urls = str | Sequence[str]
 After = int | datetime | str | np.datetime64 | None
 
@@ -69,7 +70,7 @@ async def aconnect(
     url: Urls | None = None,
     *,
     roams: bool = True,
-    tls: ssl.SSLContext | str | os.PathLike[str] | None = None,
+    tls: Tls = None,
     timeout_s: float = ANSWER_S,
 ) -> "AsyncClient":
     """Connect to a network of brokers.
@@ -90,10 +91,10 @@ async def aconnect(
     Raises
     ------
     NotConnected
-        If no broker answers, with the reason for each.
+        If no broker answers, with the reason for each, or the file of the certificate authority is none.
     """
     urls = urls_of(url)
-    context = ssl.create_default_context(cafile=tls) if isinstance(tls, str | os.PathLike) else tls
+    context = context_of(tls)
     hello = wire.Hello(
         wire.VERSIONS,
         wire.CLIENT,
@@ -619,6 +620,21 @@ async def _to_its_end(work: Coroutine[Any, Any, None]) -> None:
     except asyncio.CancelledError:
         await task
         raise
+
+
+def context_of(tls: Tls) -> ssl.SSLContext | None:
+    """What connections trust: a context as it is, or one that trusts the certificate authority of a file."""
+    if not isinstance(tls, str | os.PathLike):
+        return tls
+    try:
+        return ssl.create_default_context(cafile=tls)
+    except ssl.SSLError:
+        found = "a file without a certificate"
+    except OSError as error:
+        found = "no such file" if isinstance(error, FileNotFoundError) else error.strerror or str(error)
+    raise NotConnected(
+        f"certificate authority {os.fspath(tls)!r}: found {found}, expected a file with its certificate (PEM)"
+    )
 
 
 def urls_of(url: Urls | None) -> list[str]:
