@@ -34,6 +34,7 @@ def test_no_code_is_forgotten() -> None:
     pages = [
         "README.md",
         *["docs/client.md"] * 3,
+        *["docs/operators.md"] * 2,
         *["docs/pipeline.md"] * 2,
         "docs/runtime.md",
         "docs/sensors.md",
@@ -66,6 +67,43 @@ def test_sensors_are_asked_for_as_the_page_says(
 
         assert list(names["found"]) == []  # nothing has ever been gridded here
         assert names["found"].missing == {}
+
+
+def test_an_operator_is_watched_as_the_page_says(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    source = block("docs/operators.md", 1).text.replace("print(", "said.append((", 1)
+    source = source.replace("coverage.item())", "coverage.item()))")
+    loop = compile(source, "docs/operators.md", "exec", ast.PyCF_ONLY_AST)
+    (given,) = [node for node in ast.walk(loop) if isinstance(node, ast.For)]
+    given.body.append(ast.parse("if len(said) == 2: break").body[0])
+    said: list[tuple[Any, ...]] = []
+    with NetThread(tmp_path, grid=GRID) as net:
+        net.net.tick = int(time.time())
+        net.publish_soon(TICKS_S, 400)
+        for node in ast.walk(loop):
+            if isinstance(node, ast.Constant) and node.value == "ws://localhost:7400":
+                node.value = net.url()
+
+        exec(compile(ast.fix_missing_locations(loop), "docs/operators.md", "exec"), {"said": said})
+
+    assert [len(one) for one in said] == [4, 4]
+    assert all(coverage == 1.0 for *_, coverage in said)
+
+
+def test_an_operator_over_a_lake_is_as_the_page_says(monkeypatch: pytest.MonkeyPatch) -> None:
+    times = np.arange("2026-03-01", "2026-03-02", np.timedelta64(1, "h"), "datetime64[ns]")
+    places = [(np.arange(n) + 0.5) * 5.625 - n * 2.8125 for n in (32, 64)]
+    axes = {"time": times, "latitude": places[0], "longitude": places[1]}
+    values = np.full((24, 32, 64), 305.0) - np.arange(24)[:, None, None]
+    data = xr.Dataset({"air_temperature": (tuple(axes), values.astype(np.float32))}, axes)
+    monkeypatch.setattr(sensorgrid, "read_lake", lambda place: data)
+    names: dict[str, Any] = {}
+
+    exec(block("docs/operators.md", 0).text, names)
+
+    warm = names["warm"]
+    assert warm.sizes == {"time": 24}
+    assert np.isfinite(warm.values[:7]).all()
+    assert np.isnan(warm.values[8:]).all()
 
 
 def test_the_client_page_begins_as_the_readme_does() -> None:

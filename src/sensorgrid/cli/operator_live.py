@@ -64,8 +64,13 @@ def watch(
         if not silent:
             console.print(line_of(rows[-1]), highlight=False, soft_wrap=True)
 
-    asyncio.run(_watched(urls, operator, areas, ticks, revisions, inactive, shown, quiet=silent))
+    work = _watched(urls, operator, areas, ticks, revisions, inactive, shown, quiet=silent)
+    stopped = asyncio.run(work)
     write(target, result_of("operator watch", operator=operator.name, rows=rows))
+    if stopped:
+        if not silent:
+            errors.print(f"stopped after {len(rows):,} results", style="dim", highlight=False)
+        raise typer.Exit(128 + stopped)
 
 
 def add(
@@ -189,13 +194,19 @@ async def _watched(
     inactive: bool,
     shown: Any,
     quiet: bool,
-) -> None:
+) -> int:
+    """Show results until there were enough; the number of the signal that ended it before."""
     from sensorgrid.client.connection import aconnect
 
-    stop = asyncio.Event()
+    stop, signals = asyncio.Event(), list[int]()
     loop = asyncio.get_running_loop()
+
+    def told(number: int) -> None:
+        signals.append(number)
+        stop.set()
+
     for number in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(number, stop.set)
+        loop.add_signal_handler(number, told, number)
     async with await aconnect(urls) as grid:
         results = grid.watch(operator, areas=areas, revisions=revisions, inactive=inactive)
         if not quiet:
@@ -218,3 +229,4 @@ async def _watched(
         finally:
             ended.cancel()
             results.close()
+    return signals[0] if signals else 0
