@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from sensorgrid.client.sync import Client, connect
     from sensorgrid.operators.plan import Operator
 
-__version__ = "0.8.0"
+__version__ = "0.9.0"
 __all__ = [
     "AsyncClient",
     "Box",
