@@ -10,6 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import trustme
 
 from command import call
 from nets import run_in_real_time, until, write_lake
@@ -292,6 +293,33 @@ def test_addresses_that_cannot_be_are_told(
 
             assert done.returncode == 2
             assert words in " ".join(done.stderr.split())
+
+
+@pytest.mark.long
+def test_a_newcomer_of_a_network_with_tls_speaks_tls_too(tmp_path: Path) -> None:
+    authority = trustme.CA()
+    certificate = authority.issue_cert("127.0.0.1")
+    authority.cert_pem.write_to_path(tmp_path / "ca.pem")
+    certificate.private_key_pem.write_to_path(tmp_path / "key.pem")
+    certificate.cert_chain_pems[0].write_to_path(tmp_path / "cert.pem")
+    config, port = tmp_path / "grid.toml", free_port()
+    config.write_text(
+        f'{CONFIG}[[network.brokers]]\nid = 0\nurl = "wss://127.0.0.1:{port}"\n'
+        '[network.tls]\ncert_file = "cert.pem"\nkey_file = "key.pem"\nca_file = "ca.pem"\n'
+    )
+    with ExitStack() as stack:
+        net = OpenProcesses(read_network(config), config, stack)
+        net.launch(0)
+        files = [f"--{name}={tmp_path / name}.pem" for name in ("cert", "key", "ca")]
+        net.join(1, *files)
+        wait_for(lambda: {r.owner for r in net.roster.regions} == {0, 1}, "the newcomer to own something")
+
+        shown = subprocess.run(
+            (*COMMAND, "network", "show", net.url(1), f"--ca={tmp_path / 'ca.pem'}"),
+            capture_output=True, text=True, timeout=PATIENCE_S, check=False,
+        )  # fmt: skip
+        assert shown.returncode == 0, shown.stderr
+        assert "wss://" in net.url(1)
 
 
 @pytest.mark.long
