@@ -273,6 +273,31 @@ def test_results_come_as_often_as_they_are_asked_for() -> None:
     assert [t for t in TICKS if not plan.result(t, history).reason] == [102, 105]
 
 
+def test_a_region_that_comes_late_changes_every_result_that_looks_at_its_tick() -> None:
+    plan, world = (
+        compile("mean(air_temperature, '30min') - rate(max(air_temperature), '10min') ^ 1", GRID),
+        fields(1),
+    )
+    batch, late = Batch([plan], REGIONS), []
+    for tick, attributes in world.items():
+        for number, box in enumerate(REGIONS):
+            part = np.s_[box.y0 : box.y1, box.x0 : box.x1]
+            cut = {name: (v[part], e[part], o) for name, (v, e, o) in attributes.items()}
+            if (tick, number) == (104, 3):
+                late.append((tick, box, cut))
+            else:
+                batch.take(tick, box, cut)
+        batch.results(tick)
+    before = [bits(batch.results(tick).at(0)) for tick in TICKS]
+
+    batch.take(*late[0])
+
+    after = [bits(batch.results(tick).at(0)) for tick in TICKS]
+    history = merged_by(plan, world, REGIONS)
+    assert after == [bits(plan.result(tick, history)) for tick in TICKS]
+    assert [tick for tick, a, b in zip(TICKS, before, after, strict=True) if a != b] == [104, 105, 106]
+
+
 _json = st.recursive(
     st.none() | st.booleans() | st.integers(-9, 9) | st.floats() | st.text(max_size=4),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=4), inner, max_size=3),
