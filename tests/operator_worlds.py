@@ -94,15 +94,15 @@ _numbers = st.one_of(st.integers(-300, 300).map(str), st.floats(-300, 300).map(l
 
 def _arithmetic(inner: Any) -> Any:
     return st.one_of(
-        st.tuples(inner, st.sampled_from("+-*/"), inner).map(lambda p: f"(({p[0]}) * 1 {p[1]} ({p[2]}) * 1)"),
+        st.tuples(inner, st.sampled_from("+-*/"), inner).map(lambda p: f"(({p[0]}) ^ 1 {p[1]} ({p[2]}) ^ 1)"),
         inner.map(lambda text: f"-({text})"),
-        inner.map(lambda text: f"difference(({text}) * 1, '20min')"),
-        inner.map(lambda text: f"rate(({text}) * 1, '10min')"),
+        inner.map(lambda text: f"difference(({text}) ^ 1, '20min')"),
+        inner.map(lambda text: f"rate(({text}) ^ 1, '10min')"),
     )
 
 
 numbers = st.recursive(st.one_of(_aggregates(), _aggregates(), _numbers), _arithmetic, max_leaves=4)
-"""expressions that are numbers; a factor of 1 takes away units, so that any two go together"""
+"""expressions that are numbers; a power of 1 takes away units, so that any two go together"""
 
 
 def _logic(inner: Any) -> Any:

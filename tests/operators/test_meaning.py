@@ -177,6 +177,10 @@ def test_directions_are_averaged_as_vectors() -> None:
         ("max(air_temperature) + min(air_temperature)", "min(air_temperature) + max(air_temperature)"),
         ("difference(air_temperature, 'A', '1h')", "difference(mean(air_temperature, 'A'), '1h')"),
         ("difference(air_temperature, '1h') > q(2, 'degC')", "difference(air_temperature, '1h') > 2"),
+        ("rate(air_temperature, '1h') > q(2, 'degC')", "rate(air_temperature, '1h') > 2"),
+        ("mean(air_temperature) + q(2, 'degC') > 290", "mean(air_temperature) + 2 > 290"),
+        ("2 * mean(air_temperature) > q(600, 'K')", "mean(air_temperature) * 2 > 600"),
+        ("2 * difference(air_temperature, '1h') > q(2, 'degC')", "2 * difference(air_temperature, '1h') > 2"),
         ("mean(air_temperature) - mean(air_temperature,'A') > q(9, 'degF')",
          "mean(air_temperature) - mean(air_temperature,'A') > 5"),
     ],
@@ -267,6 +271,31 @@ def test_results_come_as_often_as_they_are_asked_for() -> None:
     history = merged_by(plan, fields(1), REGIONS)
 
     assert [t for t in TICKS if not plan.result(t, history).reason] == [102, 105]
+
+
+def test_a_region_that_comes_late_changes_every_result_that_looks_at_its_tick() -> None:
+    plan, world = (
+        compile("mean(air_temperature, '30min') - rate(max(air_temperature), '10min') ^ 1", GRID),
+        fields(1),
+    )
+    batch, late = Batch([plan], REGIONS), []
+    for tick, attributes in world.items():
+        for number, box in enumerate(REGIONS):
+            part = np.s_[box.y0 : box.y1, box.x0 : box.x1]
+            cut = {name: (v[part], e[part], o) for name, (v, e, o) in attributes.items()}
+            if (tick, number) == (104, 3):
+                late.append((tick, box, cut))
+            else:
+                batch.take(tick, box, cut)
+        batch.results(tick)
+    before = [bits(batch.results(tick).at(0)) for tick in TICKS]
+
+    batch.take(*late[0])
+
+    after = [bits(batch.results(tick).at(0)) for tick in TICKS]
+    history = merged_by(plan, world, REGIONS)
+    assert after == [bits(plan.result(tick, history)) for tick in TICKS]
+    assert [tick for tick, a, b in zip(TICKS, before, after, strict=True) if a != b] == [104, 105, 106]
 
 
 _json = st.recursive(

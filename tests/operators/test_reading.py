@@ -44,6 +44,13 @@ T = "mean(air_temperature)"
         (f"mean({T})", "mean(air", "found no attribute, expected mean(attribute"),
         (f"{T} LIKE 'x'", "mean", "found function 'like'"),
         (f"{T} ; 3", ";", "found ';'"),
+        (
+            f"{T} - q(20, 'degC') > 1",
+            "'degC'",
+            "a value itself, or a difference, expected a plain number in K",
+        ),
+        (f"{T} * {T} > q(20, 'degC')", "'degC'", "beside a number whose unit is not known"),
+        (f"rate({T}, '1h') > {T}", "mean(air_temperature)", "found K (air_temperature), expected K h-1"),
     ],
 )
 def test_the_caret_points_at_the_place(text: str, place: str, said: str) -> None:

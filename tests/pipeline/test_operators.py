@@ -1,6 +1,7 @@
 """Operators over the lake as a Spark job, against one process over labelled arrays: the same bits."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -17,11 +18,14 @@ from sensorgrid.client.lake import read_lake
 from sensorgrid.operators import local
 from sensorgrid.operators.errors import ExpressionError
 from sensorgrid.operators.plan import Operator, OperatorPlan, compile
+from sensorgrid.pipeline import jobs
 from sensorgrid.pipeline.gridding.measurements import empty
 from sensorgrid.pipeline.gridding.regions import Regions
 from sensorgrid.pipeline.lake.folder import Lake
 from sensorgrid.pipeline.lake.tiles import Basis, Block, Identity, table_of
 from sensorgrid.pipeline.plan import HaloEntry, Plan
+from sensorgrid.pipeline.settings import settings_of
+from sensorgrid.pipeline.sources.synthetic_earth import Earth
 from sensorgrid.pipeline.spark import operators
 
 REGIONS = Regions(GRID)
@@ -153,13 +157,69 @@ def test_a_part_of_the_data_lowers_the_coverage(data: Any) -> None:
 
 
 def test_lengths_of_errors_follow_the_fit_and_the_sensors() -> None:
-    parameters = SimpleNamespace(length=600e3)
-    entry = SimpleNamespace(group="air_temperature", recipe=SimpleNamespace(parameters=(parameters,)))
-    known = SimpleNamespace(
-        plan=lambda: SimpleNamespace(recipes=[entry]),
-        sensors=lambda: {"group": pa.chunked_array([["air_temperature"] * 400])},
+    rng, plane = np.random.default_rng(1), replace(GRID, extent=(0, 0, 1e6, 1e6), coordinates="planar")
+    x, y = rng.uniform(0, 1e6, (2, 400))
+    entry = SimpleNamespace(
+        group="air_temperature", recipe=SimpleNamespace(parameters=(SimpleNamespace(length=600e3),))
     )
+    table = pa.table({"group": ["air_temperature"] * 400, "longitude": x, "latitude": y})
+    known = SimpleNamespace(plan=lambda: SimpleNamespace(recipes=[entry]), sensors=lambda: table)
 
-    found = operators.lengths_of(known, GRID)  # type: ignore[arg-type]
+    found = operators.lengths_of(known, plane)  # type: ignore[arg-type]
 
-    assert 60e3 < found["air_temperature"] < 200e3
+    assert operators.spacing_of(plane, x, y) == pytest.approx(np.sqrt(1e12 / 400), rel=0.15)
+    assert operators.spacing_of(plane, x / 2, y) > 1.5 * np.sqrt(1e12 / 400)  # type: ignore[operator]
+    assert found["air_temperature"] == pytest.approx(1 / (1 / 600e3 + 1 / 35e3), rel=0.15)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("attribute", ["air_temperature", "air_pressure_at_mean_sea_level"])
+def test_stated_errors_of_means_are_honest_about_a_synthetic_earth(
+    spark: SparkSession, tmp_path: Path, attribute: str
+) -> None:
+    """Means over 60 boxes at 4 ticks, against the truth: about two thirds of them lie within one stated error."""
+    content = {
+        "grid": {"shape": [128, 64], "tick": 1800, "region_digits": 2, "attributes": [attribute]},
+        "sources": [
+            {
+                "kind": "synthetic",
+                "options": {
+                    "seed": 11, "stations": 1200, "tick": 1800, "attributes": attribute,
+                    "start": "2026-03-01T00:00:00Z", "until": "2026-03-01T04:00:00Z",
+                },
+            }
+        ],
+    }  # fmt: skip
+    configuration = settings_of(content, "test", tmp_path)
+    jobs.backfill(spark, configuration)
+    lake, grid = Lake(configuration.lake), configuration.grid.grid()
+    world = local.Fields(read_lake(lake.root), grid, Regions(grid).boxes)
+    lengths, rng = operators.lengths_of(lake, grid), np.random.default_rng(1)
+    x = grid.extent[0] + (np.arange(128) + 0.5) * grid.spacing[0]
+    y = grid.extent[1] + (np.arange(64) + 0.5) * grid.spacing[1]
+    earth = Earth(seed=11, station_count=1200, tick_s=1800.0, attributes=(attribute,))
+    apart, independent = [], []
+    for _ in range(60):
+        wide, high = rng.uniform(8, 60, 2)
+        west, south = rng.uniform(-180, 180 - wide), rng.uniform(-60, 70 - high)
+        plan = compile(
+            f"mean({attribute}, BBOX({west}, {south}, {west + wide}, {south + high}))",
+            grid,
+            lengths_m=lengths,
+        )
+        points, weight = plan.terms[0].whole.indices()
+        found = local.results(plan, world)
+        for number, tick in list(enumerate(world.ticks))[4:]:
+            true = earth.truth(attribute, x[None, :], y[:, None], (tick + 1) * 1800.0).ravel()[points]
+            off = found.value[number] - (true * weight).sum() / weight.sum()
+            apart.append(off / found.error[number])
+            errors = world.at(tick, (attribute,))[attribute][1].ravel()[points]
+            independent.append(off / np.sqrt(((weight * errors) ** 2).sum()) * weight.sum())
+
+    within = float(np.mean(np.abs(apart) < 1))
+    print(
+        f"{attribute}: {within:.0%} within one error; {np.mean(np.abs(independent) < 1):.0%} if independent"
+    )
+    print(f"root mean square of errors over stated ones: {np.sqrt(np.mean(np.square(apart))):.2f}")
+    assert 0.45 < within < 0.95
+    assert np.mean(np.abs(independent) < 1) < within - 0.15

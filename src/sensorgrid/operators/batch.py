@@ -192,7 +192,8 @@ class Batch:
                     np.zeros(len(group.terms), bool),
                 )
             group.merge(*merged[number], which, found)
-        self._numbers.clear()
+        for key in [(t, ticks) for t, ticks in self._numbers if t - ticks < tick <= t]:
+            del self._numbers[key]  # their windows hold this tick
 
     def forget(self, before: int) -> None:
         """Drop ticks that no later result looks at."""

@@ -3,7 +3,7 @@
 from sensorgrid.model.errors import SensorGridError
 
 _SHOWN = 100
-"""characters of a line that are shown around the place"""
+"""characters of a line that are shown, around the place"""
 
 
 class ExpressionError(SensorGridError, ValueError):
@@ -23,7 +23,7 @@ def at(text: str, place: int, message: str, subject: str = "expression") -> Expr
     last = text.find("\n", place)
     line = text[first : len(text) if last < 0 else last].replace("\t", " ")
     column = place - first
-    begin = max(0, column - _SHOWN // 2)
+    begin = max(0, column - _SHOWN // 2) if len(line) > _SHOWN else 0
     shown, dots = line[begin : begin + _SHOWN], "…" if begin else ""
     tail = "…" if begin + _SHOWN < len(line) else ""
     caret = " " * (column - begin + len(dots))

@@ -24,6 +24,8 @@ from sensorgrid.operators.weights import clip
 WINDOW_MAX = 48
 """ticks that an operator may look back, this one included: brokers keep few more"""
 DIRECTION = "wind_from_direction"
+PER_HOUR = " h-1"
+"""behind a unit: of a rate"""
 _WIND = ("eastward_wind", "northward_wind")
 _COMPARISONS = {"=", "<>", "<", "<=", ">", ">="}
 _OVER_AREA = ("mean", "sum", "count", "min", "max", "std", "percentile")
@@ -274,7 +276,8 @@ class Compiler:
         if name == "difference":
             return Meant(node, Unit(meant.unit.name, True, meant.unit.of), found.place)
         hours = ticks * self.grid.tick / 3600
-        return Meant(computed("/", node, Fixed(hours)), ANY, found.place)
+        unit = Unit(meant.unit.name and meant.unit.name + PER_HOUR, True, meant.unit.of)
+        return Meant(computed("/", node, Fixed(hours)), unit, found.place)
 
     def _hold(self, found: Expression) -> Meant:
         if len(found.parts) != 2 or found.parts[1].kind not in ("number", "text"):
@@ -316,10 +319,12 @@ class Compiler:
         settled = [self._settled(part) for part in meant]
         if name == "/" and isinstance(settled[1].node, Fixed) and settled[1].node.value == 0:
             raise _at(found.parts[1], "found a division by 0, expected another number")
-        # A number times or by a plain number keeps its unit as a difference; anything else has one of its own.
-        plain = [part for part in settled if not isinstance(part.node, Fixed)]
-        unit = plain[0].unit if name == "negative" and plain else ANY
-        return Meant(_folded(found, name, settled), unit, found.place)
+        # A number times or by a plain one keeps its unit; anything else has a unit that nobody checks.
+        counted = [part for part in settled if part.unit.name is not None or not isinstance(part.node, Fixed)]
+        keeps = len(counted) == 1 and (
+            name in ("negative", "*") or (name == "/" and counted[0] is settled[0])
+        )
+        return Meant(_folded(found, name, settled), counted[0].unit if keeps else ANY, found.place)
 
     def _condition(self, found: Expression) -> Node:
         meant = self.meant(found)
@@ -343,6 +348,8 @@ class Compiler:
 
     def _plus(self, found: Expression, name: str, meant: list[Meant]) -> Meant:
         left, right = meant
+        if name == "-" and right.quantity is not None and not left.unit.is_difference:
+            self._check_offset(found, right, "taken from a value: a value itself, or a difference")
         if right.quantity is not None and left.quantity is None:
             right = self._resolved(found, right, Unit(left.unit.name, True, left.unit.of))
         elif left.quantity is not None and right.quantity is None:
@@ -364,10 +371,24 @@ class Compiler:
         """Parts that are compared, in one unit."""
         unit = next((m.unit for m in meant if m.unit.name is not None), None)
         if unit is None:
+            for one in meant:
+                if one.quantity is not None and not all(isinstance(m.node, Fixed) for m in meant):
+                    self._check_offset(found, one, "beside a number whose unit is not known")
             return [self._settled(m) for m in meant]
         resolved = [self._resolved(found, m, unit) if m.quantity is not None else m for m in meant]
         self._check_units(found, resolved)
         return resolved
+
+    def _check_offset(self, found: Expression, meant: Meant, what: str) -> None:
+        """Refuse a unit whose zero matters where nobody knows whether it does."""
+        assert meant.quantity is not None, "asked"
+        canonical = canonical_of(meant.quantity[1]) or ""
+        if (conversion(meant.quantity[1], canonical) or (1.0, 0.0))[1]:
+            raise at(
+                found.text,
+                meant.place,
+                f"found {meant.quantity[1]!r} {what}, expected a plain number in {canonical}",
+            )
 
     def _check_units(self, found: Expression, meant: list[Meant]) -> None:
         known = [m for m in meant if m.unit.name is not None]
@@ -385,9 +406,10 @@ class Compiler:
         if unit.name is None:
             return self._settled(meant)
         number, spelling = meant.quantity
-        change = conversion(spelling, unit.name)
+        base = unit.name.removesuffix(PER_HOUR)
+        change = conversion(spelling, base)
         if change is None:
-            fitting = list(SPELLINGS.get(unit.name, {unit.name: 0}))[:6]
+            fitting = list(SPELLINGS.get(base, {base: 0}))[:6]
             raise at(
                 found.text, meant.place,
                 f"found unit {spelling!r}, expected one of {unit.of or 'the other side'}: {', '.join(fitting)}, …",

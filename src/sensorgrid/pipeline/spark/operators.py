@@ -14,12 +14,15 @@ import numpy as np
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
+from scipy.spatial import cKDTree
 
 from sensorgrid.model.grid import Grid
 from sensorgrid.operators.batch import Batch
-from sensorgrid.operators.correlation import RADIUS_M, length_of
+from sensorgrid.operators.correlation import length_of
 from sensorgrid.operators.plan import OperatorPlan, plan_from
+from sensorgrid.operators.weights import Floats, row_weights
 from sensorgrid.pipeline.gridding.groups import groups_of
+from sensorgrid.pipeline.gridding.kernels.interface import metres
 from sensorgrid.pipeline.gridding.regions import Regions
 from sensorgrid.pipeline.lake.folder import Lake, LakeError, silence
 
@@ -93,28 +96,38 @@ def span_of(lake: Lake, plan: OperatorPlan) -> tuple[int, int]:
 
 
 def lengths_of(lake: Lake, grid: Grid) -> dict[str, float]:
-    """Over which errors of each attribute are alike, from what was fitted and how dense sensors are."""
+    """Over which errors of each attribute are alike, from what was fitted and how far apart sensors are."""
     plan = lake.plan()
     if plan is None:
         return {}
-    west, south, east, north = grid.extent
-    surface = (east - west) * (north - south)
-    if grid.coordinates == "lonlat":
-        surface = float(
-            np.radians(east - west) * np.diff(np.sin(np.radians([south, north])))[0] * RADIUS_M**2
-        )
-    counts: dict[str, int] = {}
-    for name in lake.sensors()["group"].to_pylist():
-        counts[name] = counts.get(name, 0) + 1
+    sensors = lake.sensors().to_pandas()
     found: dict[str, float] = {}
     for group in groups_of(grid.attributes):
         entries = [entry for entry in plan.recipes if entry.group == group.name]
-        spacing = float(np.sqrt(surface / counts[group.name])) if counts.get(group.name) else None
-        for name, parameters in zip(
-            group.outputs, entries[-1].recipe.parameters if entries else (), strict=False
-        ):
-            found[name] = length_of(parameters.length, spacing)
+        mine = sensors[sensors["group"] == group.name]
+        spacing = spacing_of(grid, mine["longitude"].to_numpy(float), mine["latitude"].to_numpy(float))
+        parameters = entries[-1].recipe.parameters if entries else ()
+        for name, own in zip(group.outputs, parameters, strict=False):
+            found[name] = length_of(own.length, spacing)
     return found
+
+
+def spacing_of(grid: Grid, x: Floats, y: Floats) -> float | None:
+    """How far apart sensors are for most of the grid, in metres: twice the mean distance to the nearest one.
+
+    Of sensors that stand anywhere alike this is the root of area over sensors. Where they crowd on land, that root
+    would be far too small for the sea.
+    """
+    there = np.isfinite(x) & np.isfinite(y)
+    if not there.any():
+        return None
+    (dx, dy), (west, south), (nx, ny) = grid.spacing, grid.extent[:2], grid.shape
+    columns, rows = np.arange(0, nx, max(1, nx // 64)), np.arange(0, ny, max(1, ny // 32))
+    px, py = np.meshgrid(west + (columns + 0.5) * dx, south + (rows + 0.5) * dy)
+    tree = cKDTree(metres(x[there], y[there], grid.coordinates))
+    distance = tree.query(metres(px.ravel(), py.ravel(), grid.coordinates))[0]
+    weight = np.repeat(row_weights(grid)[rows], len(columns))
+    return float(2 * (distance * weight).sum() / weight.sum())
 
 
 def _tiles(session: SparkSession, lake: Lake, plan: OperatorPlan, first: int) -> DataFrame:
