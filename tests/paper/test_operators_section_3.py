@@ -119,6 +119,18 @@ def test_3b_an_overloaded_joint_hands_over_to_the_first_that_can_take_it() -> No
     assert (order.source, order.target) == (4, 7)
 
 
+def test_3b_of_several_operators_the_smallest_that_is_enough_moves() -> None:
+    """The paper does not say which."""
+    policy = placed(limit=16_500)
+    policy.add(demand(A, name="large"))
+    policy.add(demand((8, 16), name="small"))
+    assert policy.transfers.load[PeerId(4)] > 16_500
+
+    (order,) = policy.balance()
+
+    assert order.name == CalculationName("small", 0, (8, 16))
+
+
 def test_3b_an_operator_that_fits_nowhere_is_split_by_cell() -> None:
     """A new joint node is simply added, and covers a different area."""
     policy = placed(limit=9_000)
@@ -147,6 +159,16 @@ def test_3b_an_overloaded_root_has_the_busiest_joint_send_half() -> None:
     assert (order.kind, order.name) == ("halve", joint)
     assert policy.transfers.load[root] == 20_000
     assert (policy.transfers.steps[joint].rate, policy.results_kept) == (before // 2, 0.5)
+
+
+def test_3b_a_root_that_is_overloaded_by_something_else_keeps_its_results() -> None:
+    """The paper sets no bound: halving for ever would leave nothing."""
+    policy = placed(limit=20_000)
+    policy.add(demand(A, place=30))
+    policy.transfers.sense(PeerId(7), 40_000)
+
+    assert policy.balance() == []
+    assert policy.results_kept == 1.0
 
 
 def test_3b_there_is_no_rule_for_an_edge() -> None:
