@@ -174,7 +174,7 @@ CONTRACTS = (
         },
     ),
     Contract(
-        "operators",
+        "placing",
         ("experiment", "operators"),
         names(
             "system areas nodes pub_rate filter balanced seed peak over_threshold mean p95 orders lookups_mean_hops"
@@ -192,7 +192,7 @@ CONTRACTS = (
 )
 DEMO = names(
     "ticks clients points_delivered missing duplicated wrong bytes_between_brokers bytes_without_sharing saving"
-    " delay_p50_s delay_p99_s killed recovered_s joined serves_s"
+    " delay_p50_s delay_p99_s killed recovered_s joined serves_s operator_ticks operator_wrong operator_saving"
 )
 
 

@@ -96,6 +96,7 @@ def test_an_operator_must_have_every_result_once_and_right(fault: str | None) ->
 
     assert result.holds == (fault is None)
     assert result.operator_ticks == 8 - counts["missing"]
+    assert result.operator_wrong == counts["wrong"]
     assert result.operator_saving == 50
 
 

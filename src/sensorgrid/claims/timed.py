@@ -669,6 +669,17 @@ DEMO = Command(
         Claim("no point that a client of the demo wanted is missing", lambda r: r["missing"], at_most=0.0),
         Claim("no point reaches a client of the demo twice", lambda r: r["duplicated"], at_most=0.0),
         Claim("no point differs from a batch over the same records", lambda r: r["wrong"], at_most=0.0),
+        Claim(
+            "no number that the brokers calculate differs from what one process makes of the batch",
+            lambda r: r["operator_wrong"],
+            at_most=0.0,
+        ),
+        Claim(
+            "brokers that calculate a mean send at least 10 times fewer bytes to each other than its values have",
+            lambda r: r["operator_saving"],
+            at_least=10.0,
+            unit="×",
+        ),
         Claim("all clients of the demo are served", lambda r: r["clients"], at_least=24.0),
         Claim(
             "sharing saves at least a third of the bytes between brokers",
