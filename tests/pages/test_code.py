@@ -15,6 +15,7 @@ import xarray as xr
 
 import sensorgrid
 from net_thread import NetThread
+from operator_lakes import make_lake
 from pages.reading import ROOT, Block, Place, markdown, pages
 from sensorgrid.client.sync import Client
 
@@ -34,11 +35,23 @@ def test_no_code_is_forgotten() -> None:
     pages = [
         "README.md",
         *["docs/client.md"] * 3,
+        "docs/operators.md",
         *["docs/pipeline.md"] * 2,
         "docs/runtime.md",
         "docs/sensors.md",
     ]
     assert found == pages
+
+
+def test_an_operator_is_evaluated_over_a_lake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    make_lake(tmp_path / "lake")
+    monkeypatch.chdir(tmp_path)
+    found: dict[str, Any] = {}
+
+    exec(block("docs/operators.md", 0).text, found)
+
+    assert found["warm"].sizes == {"time": 8}
+    assert 280 < float(found["warm"][-1]) < 290
 
 
 @pytest.mark.parametrize("block", BLOCKS, ids=lambda block: str(block.place))
