@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from operator_worlds import AREAS, GRID, REGIONS, TICKS, conditions, fields, merged_by, numbers
 from sensorgrid.model.box import Box
 from sensorgrid.model.errors import SensorGridError
-from sensorgrid.operators.batch import Batch
+from sensorgrid.operators.batch import PlanBatch
 from sensorgrid.operators.errors import ExpressionError
 from sensorgrid.operators.plan import Operator, OperatorPlan, compile, plan_from
 from sensorgrid.operators.weights import clip
@@ -48,7 +48,7 @@ def test_trees_of_partials_one_process_and_many_plans_give_the_same_bits(
     other = compile("mean(air_temperature, 'A')", GRID, AREAS)
     trees = merged_by(plan, world, REGIONS, random.Random(seed))
     alone = merged_by(plan, world, WHOLE)
-    together = Batch([other, plan, plan], REGIONS)
+    together = PlanBatch([other, plan, plan], REGIONS)
     for tick, attributes in world.items():
         for box in REGIONS:
             part = np.s_[box.y0 : box.y1, box.x0 : box.x1]
@@ -278,7 +278,7 @@ def test_a_region_that_comes_late_changes_every_result_that_looks_at_its_tick() 
         compile("mean(air_temperature, '30min') - rate(max(air_temperature), '10min') ^ 1", GRID),
         fields(1),
     )
-    batch, late = Batch([plan], REGIONS), []
+    batch, late = PlanBatch([plan], REGIONS), []
     for tick, attributes in world.items():
         for number, box in enumerate(REGIONS):
             part = np.s_[box.y0 : box.y1, box.x0 : box.x1]

@@ -86,7 +86,7 @@ def test_what_tasks_do_gives_the_bits_of_one_process(
     except ExpressionError as error:
         assume("no attribute" not in str(error) and "division by 0" not in str(error))
         raise
-    work = operators._Work(json.dumps(plan.to_dict()), GRID, TICKS[0], TICKS[-1], 1000)
+    work = operators._BackfillWork(json.dumps(plan.to_dict()), GRID, TICKS[0], TICKS[-1], 1000)
     tiles = lake.tiles(latest=False)
     tiles = tiles.filter(pa.compute.is_in(tiles["attribute"], pa.array(plan.attributes)))
     partials = [operators.partials_of(batch, work) for batch in tiles.to_batches(max_chunksize=37)]

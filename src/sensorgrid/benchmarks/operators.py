@@ -16,7 +16,7 @@ import numpy.typing as npt
 import xarray as xr
 
 from sensorgrid.model.grid import Grid
-from sensorgrid.operators.batch import Batch
+from sensorgrid.operators.batch import PlanBatch
 from sensorgrid.operators.plan import OperatorPlan, compile
 
 Row = dict[str, Any]
@@ -102,7 +102,7 @@ class _Ours:
     """Plans side by side."""
 
     def __init__(self, plans: list[OperatorPlan]) -> None:
-        self.batch, self.tick = Batch(plans), 0
+        self.batch, self.tick = PlanBatch(plans), 0
 
     def __call__(self, values: Any, errors: Any) -> Floats:
         self.tick += 1

@@ -15,7 +15,7 @@ import numpy as np
 from sensorgrid.model.box import Box
 from sensorgrid.operators.evaluation import Program, program_of, run, shape_of
 from sensorgrid.operators.layer import Layer, Meeting
-from sensorgrid.operators.nodes import Node, Sample
+from sensorgrid.operators.nodes import Node, TermSample
 from sensorgrid.operators.numbers import (
     FINE,
     INACTIVE,
@@ -105,7 +105,7 @@ class _Shape:
     every: int
 
 
-class Batch:
+class PlanBatch:
     """Plans of one grid that are evaluated together.
 
     Parameters
@@ -153,7 +153,7 @@ class Batch:
 
     def _shape(self, which: list[int]) -> _Shape:
         plans = [self.plans[n] for n in which]
-        samples: list[list[Sample]] = []
+        samples: list[list[TermSample]] = []
 
         def program(nodes: list[Node | None]) -> Program | None:
             there = [node for node in nodes if node is not None]

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from sensorgrid.operators.nodes import Computed, Fixed, Held, Lag, Node, Sample
+from sensorgrid.operators.nodes import Computed, Fixed, Held, Lag, Node, TermSample
 from sensorgrid.operators.numbers import DIVISION, FINE, Numbers, checked
 from sensorgrid.operators.partials.directions import direction_of
 
@@ -35,19 +35,19 @@ def shape_of(node: Node) -> str:
     """What trees must share to be evaluated side by side."""
     if isinstance(node, Fixed):
         return "#"
-    if isinstance(node, Sample):
+    if isinstance(node, TermSample):
         return f"${node.ticks}{node.term.function}"
     head = node.operation if isinstance(node, Computed) else f"{type(node).__name__}{node.ticks}"
     return f"({head} {' '.join(shape_of(part) for part in node.parts)})"
 
 
-def program_of(nodes: Sequence[Node], samples: list[list[Sample]]) -> Program:
+def program_of(nodes: Sequence[Node], samples: list[list[TermSample]]) -> Program:
     """Trees of one shape as a program; the samples that it needs are appended, group by group."""
     first = nodes[0]
     if isinstance(first, Fixed):
         return Program("fixed", payload=np.array([node.value for node in nodes if isinstance(node, Fixed)]))
-    if isinstance(first, Sample):
-        samples.append([node for node in nodes if isinstance(node, Sample)])
+    if isinstance(first, TermSample):
+        samples.append([node for node in nodes if isinstance(node, TermSample)])
         return Program("sample", payload=len(samples) - 1)
     parts = tuple(program_of([node.parts[n] for node in nodes], samples) for n in range(len(first.parts)))
     if isinstance(first, Lag):

@@ -11,7 +11,7 @@ from sensorgrid.model.foreign import coordinate_of, is_degrees
 from sensorgrid.model.grid import Grid
 from sensorgrid.model.names import ERROR
 from sensorgrid.operators.areas import Area
-from sensorgrid.operators.batch import Batch, FieldParts
+from sensorgrid.operators.batch import FieldParts, PlanBatch
 from sensorgrid.operators.errors import ExpressionError
 from sensorgrid.operators.numbers import REASONS, Numbers
 from sensorgrid.operators.plan import Operator, OperatorPlan, compile
@@ -60,7 +60,7 @@ def evaluate(
 
 def results(plan: OperatorPlan, fields: "Fields") -> Numbers:
     """The results at all ticks of some fields, from the first on."""
-    batch, found = Batch([plan]), []
+    batch, found = PlanBatch([plan]), []
     for tick in fields.ticks:
         batch.take(tick, batch.boxes[0], fields.at(tick, plan.attributes))
         found.append(batch.results(tick))

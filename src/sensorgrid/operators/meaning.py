@@ -16,7 +16,7 @@ from sensorgrid.operators.areas import Area, AreaError
 from sensorgrid.operators.correlation import LENGTHS_M
 from sensorgrid.operators.errors import ExpressionError, at
 from sensorgrid.operators.expression import Expression
-from sensorgrid.operators.nodes import Computed, Fixed, Held, Lag, Node, Sample, computed
+from sensorgrid.operators.nodes import Computed, Fixed, Held, Lag, Node, TermSample, computed
 from sensorgrid.operators.partials.percentiles import BINS, SMALL
 from sensorgrid.operators.term import Term
 from sensorgrid.operators.weights import clip
@@ -153,7 +153,7 @@ class Compiler:
             unit = Unit(unit.name, True, attribute)
         elif function in ("count", "sum"):
             unit = ANY
-        return Meant(Sample(term, ticks), unit, found.place)
+        return Meant(TermSample(term, ticks), unit, found.place)
 
     def _term(
         self,
@@ -189,12 +189,14 @@ class Compiler:
         """The mean direction is that of the mean vector."""
         if function == "count":
             name = DIRECTION if DIRECTION in self.grid.attributes else _WIND[0]
-            return Sample(self._term(found, "count", name, area, None, ticks), ticks)
+            return TermSample(self._term(found, "count", name, area, None, ticks), ticks)
         if function != "mean":
             raise _at(found, f"found {function} of a direction, expected mean or count")
         if DIRECTION in self.grid.attributes:
-            return Sample(self._term(found, "direction", DIRECTION, area, None, ticks), ticks)
-        east, north = (Sample(self._term(found, "mean", name, area, None, ticks), ticks) for name in _WIND)
+            return TermSample(self._term(found, "direction", DIRECTION, area, None, ticks), ticks)
+        east, north = (
+            TermSample(self._term(found, "mean", name, area, None, ticks), ticks) for name in _WIND
+        )
         return Computed("direction", (east, north))
 
     def _share(self, found: Expression, rest: list[Expression]) -> float:
@@ -451,7 +453,7 @@ def _folded(found: Expression, name: str, parts: list[Meant]) -> Node:
 
 
 def _has_sample(node: Node) -> bool:
-    return isinstance(node, Sample) or any(_has_sample(part) for part in node.parts)
+    return isinstance(node, TermSample) or any(_has_sample(part) for part in node.parts)
 
 
 def _float(found: Expression) -> float:

@@ -32,7 +32,7 @@ class Fixed:
 
 
 @dataclass(frozen=True)
-class Sample:
+class TermSample:
     """A term over the last ticks."""
 
     term: Term
@@ -116,7 +116,7 @@ class Computed:
         return max(part.window for part in self.parts)
 
 
-Node = Fixed | Sample | Lag | Held | Computed
+Node = Fixed | TermSample | Lag | Held | Computed
 
 OPERATIONS = {
     "+": 2, "-": 2, "*": 2, "/": 2, "^": 2, "=": 2, "<>": 2, "<": 2, "<=": 2, "and": 0, "or": 0, "not": 1,
@@ -151,7 +151,7 @@ def computed(operation: str, *parts: Node) -> Node:
 
 def terms_of(node: Node) -> Iterator[Term]:
     """Every term of a tree, as often as it stands there."""
-    if isinstance(node, Sample):
+    if isinstance(node, TermSample):
         yield node.term
     for part in node.parts:
         yield from terms_of(part)
@@ -166,7 +166,7 @@ def to_list(node: Node) -> list[Any]:
     """As plain values, for the wire; `node_from` reads it."""
     if isinstance(node, Fixed):
         return ["fixed", node.value]
-    if isinstance(node, Sample):
+    if isinstance(node, TermSample):
         return ["sample", node.term.to_dict(), node.ticks]
     if isinstance(node, Lag):
         return ["lag", to_list(node.part), node.ticks]
@@ -197,6 +197,6 @@ def node_from(found: list[Any], grid: Grid) -> Node:
             raise ExpressionError(
                 f"plan: found {ticks} ticks of {term.whole.points:,} points, expected fewer"
             )
-        return Sample(term, ticks)
+        return TermSample(term, ticks)
     part = node_from(first, grid)
     return Lag(part, ticks) if kind == "lag" else Held(part, ticks)

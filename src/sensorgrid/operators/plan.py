@@ -22,7 +22,7 @@ from sensorgrid.operators.areas import Area
 from sensorgrid.operators.errors import ExpressionError
 from sensorgrid.operators.evaluation import Program, program_of, run
 from sensorgrid.operators.meaning import WINDOW_MAX, Compiler, attributes_of
-from sensorgrid.operators.nodes import Node, Sample, digest_of, node_from, terms_of, to_list
+from sensorgrid.operators.nodes import Node, TermSample, digest_of, node_from, terms_of, to_list
 from sensorgrid.operators.numbers import (
     FINE,
     INACTIVE,
@@ -148,10 +148,10 @@ class OperatorPlan:
         return self._run(0, tick, history).at(0)
 
     @cached_property
-    def _programs(self) -> tuple[tuple[Program, list[list[Sample]]] | None, ...]:
-        found: list[tuple[Program, list[list[Sample]]] | None] = []
+    def _programs(self) -> tuple[tuple[Program, list[list[TermSample]]] | None, ...]:
+        found: list[tuple[Program, list[list[TermSample]]] | None] = []
         for node in (self.value, self.when, self.until):
-            samples: list[list[Sample]] = []
+            samples: list[list[TermSample]] = []
             found.append(None if node is None else (program_of([node], samples), samples))
         return tuple(found)
 
@@ -190,7 +190,7 @@ def activity(
     return reason
 
 
-def sampled(sample: Sample, tick: int, history: History) -> Numbers:
+def sampled(sample: TermSample, tick: int, history: History) -> Numbers:
     """A term over the ticks of its window; what is missing of them lowers the coverage."""
     digest, term = sample.term.digest, sample.term
     ticks = range(tick - sample.ticks + 1, tick + 1)

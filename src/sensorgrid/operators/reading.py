@@ -50,7 +50,7 @@ _TOKEN = re.compile(
 _WORDS = {"and", "or", "not", "between", "in", "is", "null", "true", "false", "like", "div"}
 
 
-class Piece(NamedTuple):
+class Token(NamedTuple):
     """A name, number, text or sign of the text."""
 
     kind: str
@@ -90,7 +90,7 @@ def parse(
         raise ExpressionError(str(error).replace("expression:", f"{subject}:", 1)) from None
 
 
-def _scan(text: str) -> list[Piece]:
+def _scan(text: str) -> list[Token]:
     """The names, numbers and texts in order; refuses what `cql2` must not see."""
     pieces, open_at, place, counted, prefixes = [], list[int](), 0, 0, 0
     while place < len(text):
@@ -101,7 +101,7 @@ def _scan(text: str) -> list[Piece]:
         kind, said = str(found.lastgroup), found[0]
         if kind == "geometry":
             end = _end_of_geometry(text, found.end())
-            pieces.append(Piece("geometry", text[place:end], place))
+            pieces.append(Token("geometry", text[place:end], place))
             place, counted, prefixes = end, counted + 1, 0
             continue
         if kind == "number" and not math.isfinite(float(said)):
@@ -124,7 +124,7 @@ def _scan(text: str) -> list[Piece]:
                 text, place, f"found more than {PREFIXES_MAX} of {said} before each other, expected fewer"
             )
         if kind in ("number", "text", "quoted") or (kind == "name" and said.lower() not in _WORDS):
-            pieces.append(Piece("name" if kind == "quoted" else kind, said, place))
+            pieces.append(Token("name" if kind == "quoted" else kind, said, place))
         place = found.end()
     if open_at:
         raise at(text, open_at[-1], "found ( without ), expected one for each")
@@ -166,7 +166,7 @@ class _Reader:
     """Walks the tree of `cql2` beside the pieces of the text."""
 
     def __init__(
-        self, text: str, attributes: Mapping[str, str], areas: Mapping[str, Area], pieces: list[Piece]
+        self, text: str, attributes: Mapping[str, str], areas: Mapping[str, Area], pieces: list[Token]
     ) -> None:
         self.text, self.attributes, self.areas = text, attributes, areas
         self.pieces, self.next = pieces, 0
