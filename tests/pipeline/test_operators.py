@@ -13,55 +13,18 @@ from hypothesis import Phase, assume, given, settings
 from hypothesis import strategies as st
 from pyspark.sql import SparkSession
 
-from operator_worlds import AREAS, GRID, TICKS, conditions, fields, numbers
+from operator_lakes import REGIONS, make_lake
+from operator_worlds import AREAS, GRID, TICKS, conditions, numbers
 from sensorgrid.client.lake import read_lake
 from sensorgrid.operators import local
 from sensorgrid.operators.errors import ExpressionError
 from sensorgrid.operators.plan import Operator, OperatorPlan, compile
 from sensorgrid.pipeline import jobs
-from sensorgrid.pipeline.gridding.measurements import empty
 from sensorgrid.pipeline.gridding.regions import Regions
 from sensorgrid.pipeline.lake.folder import Lake
-from sensorgrid.pipeline.lake.tiles import Basis, Block, Identity, table_of
-from sensorgrid.pipeline.plan import HaloEntry, Plan
 from sensorgrid.pipeline.settings import settings_of
 from sensorgrid.pipeline.sources.synthetic_earth import Earth
 from sensorgrid.pipeline.spark import operators
-
-REGIONS = Regions(GRID)
-
-
-def make_lake(folder: Path, seed: int = 5) -> Lake:
-    """A lake with holes, a region that never came, one without observations, and older revisions that are wrong."""
-    lake, blocks = Lake(str(folder)).create(), []
-    lake.save_plan(Plan(GRID, TICKS[0], (HaloEntry(TICKS[0], "air_temperature", (1.0,) * 8, ""),)))
-    for tick, attributes in fields(seed, holes=0.1).items():
-        for name, (values, errors, _) in attributes.items():
-            for number, box in enumerate(REGIONS.boxes):
-                if (tick, number) == (TICKS[2], 1):
-                    continue
-                part = np.s_[box.y0 : box.y1, box.x0 : box.x1]
-                seen = np.full(64, number != 3, np.uint8)
-                basis = Basis(seen, np.where(seen, 1, np.nan).astype(np.float32), None, None, "prior")
-                for revision in range(1 + (number == 2)):
-                    wrong = 50 if number == 2 and not revision else 0
-                    identity = Identity(name, tick, REGIONS.name(number), revision)
-                    found = (values[part] + wrong).ravel()
-                    blocks.append(
-                        Block(
-                            identity,
-                            found,
-                            errors[part].ravel(),
-                            1,
-                            "k",
-                            empty(),
-                            np.empty(0, np.uint8),
-                            (),
-                            basis,
-                        )
-                    )
-    lake.write("tiles", table_of(blocks, GRID), ("attribute", "day"), "fill", 0, 0)
-    return lake
 
 
 @pytest.fixture(scope="module")
@@ -123,7 +86,7 @@ def test_what_tasks_do_gives_the_bits_of_one_process(
     except ExpressionError as error:
         assume("no attribute" not in str(error) and "division by 0" not in str(error))
         raise
-    work = operators._RegionWork(json.dumps(plan.to_dict()), GRID, TICKS[0], TICKS[-1], 1000)
+    work = operators._BackfillWork(json.dumps(plan.to_dict()), GRID, TICKS[0], TICKS[-1], 1000)
     tiles = lake.tiles(latest=False)
     tiles = tiles.filter(pa.compute.is_in(tiles["attribute"], pa.array(plan.attributes)))
     partials = [operators.partials_of(batch, work) for batch in tiles.to_batches(max_chunksize=37)]

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 from sensorgrid.cli import arguments
@@ -139,10 +140,13 @@ def facts_of(plan: "OperatorPlan") -> dict[str, Any]:
 
     grid, regions = plan.grid, Regions(plan.grid)
     terms: list[dict[str, Any]] = []
-    raw: set[tuple[str, int]] = set()
+    raw: dict[tuple[str, int], int] = {}
     for term in plan.terms:
-        met = term.met(regions.boxes)
-        raw |= {(term.attribute, number) for number in met}
+        parts = {number: term.weights(box) for number, box in enumerate(regions.boxes)}
+        met = [number for number, part in parts.items() if part is not None]
+        for number in met:
+            points = getattr(parts[number], "points", 0)
+            raw[term.attribute, number] = max(raw.get((term.attribute, number), 0), points)
         terms.append(
             {
                 "term": f"{term.function}({term.attribute})", "digest": term.digest, "points": term.whole.points,
@@ -151,8 +155,8 @@ def facts_of(plan: "OperatorPlan") -> dict[str, Any]:
             }
         )  # fmt: skip
     partial_bytes = sum(term["bytes_per_tick"] for term in terms)
-    # A field travels with its standard errors.
-    raw_bytes = len(raw) * regions.boxes[0].points * grid.value_bytes * 2
+    # A field travels with its standard errors, and at best only the points that an area meets do.
+    raw_bytes = sum(raw.values()) * grid.value_bytes * 2
     return {
         "operator": plan.name, "digest": plan.digest, "unit": plan.unit, "window_ticks": plan.window,
         "every_ticks": plan.every, "terms": terms, "bytes_per_tick": partial_bytes, "raw_bytes_per_tick": raw_bytes,
@@ -204,7 +208,7 @@ def _show_placement(found: dict[str, Any]) -> None:
 
 
 def _show_facts(facts: dict[str, Any]) -> None:
-    table = Table(title=facts["operator"], title_justify="left")
+    table = Table(title=escape(facts["operator"]), title_justify="left")
     table.add_column("term")
     for name in ("points", "regions", "bytes of a partial", "bytes per tick"):
         table.add_column(name, justify="right")
@@ -214,14 +218,15 @@ def _show_facts(facts: dict[str, Any]) -> None:
     console.print(table)
     console.print(
         f"looks at {facts['window_ticks']} ticks; {facts['bytes_per_tick']:,} bytes per tick leave the regions, against"
-        f" {facts['raw_bytes_per_tick']:,} of the fields themselves: {facts['saving']:,.0f} times fewer",
+        f" {facts['raw_bytes_per_tick']:,} of the points of their areas: {facts['saving']:,.1f} times fewer",
         highlight=False,
         soft_wrap=True,
     )
 
 
 def _show_rows(plan: "OperatorPlan", rows: list[dict[str, Any]]) -> None:
-    table = Table(title=f"{plan.name}{f' ({plan.unit})' if plan.unit else ''}", title_justify="left")
+    title = f"{plan.name}{f' ({plan.unit})' if plan.unit else ''}"
+    table = Table(title=escape(title), title_justify="left")
     for name in ("time", "value", "error", "points", "coverage", "why not"):
         table.add_column(name, justify="left" if name in ("time", "why not") else "right")
     for row in rows:

@@ -1,7 +1,7 @@
 """Sums that have the same bits in any order.
 
-A number is cut into slices of 22 bits at fixed places: slice j is a multiple of 2^(22 j - 88). Slices of one place, and
-multiples of 2^-7 of them, add without rounding as long as there are at most 2^25. So sums of slices can be made, split,
+A number is cut into slices of 20 bits at fixed places: slice j is a multiple of 2^(20 j - 88). Slices of one place, and
+multiples of 2^-7 of them, add without rounding as long as there are at most 2^27. So sums of slices can be made, split,
 taken apart by differences of running sums, and merged in any order; `totals` rounds once, at the end. Cutting by adding
 and taking away 1.5 · 2^52 units costs three passes over an array for each place that is in use.
 """
@@ -14,14 +14,14 @@ import numpy.typing as npt
 
 Floats = npt.NDArray[np.float64]
 
-SLICES = 8
+SLICES = 9
 """float64s of an exact sum"""
-BITS = 22
+BITS = 20
 LOWEST = -88
 """exponent of the lowest unit; what lies below is rounded off, alike everywhere"""
 LARGEST = 2.0**60
 """numbers beyond are no measurements"""
-ADDENDS_MAX = 1 << 25
+ADDENDS_MAX = 1 << 27
 
 
 def slices(numbers: Floats) -> Iterator[tuple[int, Floats]]:

@@ -97,7 +97,7 @@ class Fields:
         xs, ys = np.asarray(x.values, float), np.asarray(y.values, float)
         self._names = dict(self._attributes())
         self.grid = grid or self._found(xs, ys)
-        columns, rows = self.grid.indices_of(xs, np.full(len(xs), self.grid.extent[1]))[0], None
+        columns = self.grid.indices_of(xs, np.full(len(xs), self.grid.extent[1]))[0]
         rows = self.grid.indices_of(np.full(len(ys), self.grid.extent[0]), ys)[1]
         self._where = np.ix_(rows, columns)
         self.ticks, self._steps = self._times()

@@ -55,7 +55,7 @@ _OUT = pa.schema([("tick", pa.int64()), ("payload", pa.binary())])
 
 
 @dataclass(frozen=True)
-class _RegionWork:
+class _BackfillWork:
     """What tasks need to know; pickles."""
 
     plan: str
@@ -78,7 +78,7 @@ def _batch(plan: str, grid: Grid) -> PlanBatch:
 def backfill(session: SparkSession, lake: Lake, plan: OperatorPlan, first: int, last: int) -> pa.Table:
     """The results of an operator at the ticks of [first, last], from what is in the lake."""
     chunk = max(CHUNK_TICKS, plan.window)
-    work = _RegionWork(json.dumps(plan.to_dict()), plan.grid, first, last, chunk)
+    work = _BackfillWork(json.dumps(plan.to_dict()), plan.grid, first, last, chunk)
     tiles = _tiles(session, lake, plan, first)
     merged = _together(_partials(tiles, work), work, plan.window)
     rows = [np.frombuffer(row.payload) for row in merged.collect()]
@@ -156,7 +156,7 @@ _TILE_COLUMNS = (
 )
 
 
-def _partials(tiles: DataFrame, work: _RegionWork) -> DataFrame:
+def _partials(tiles: DataFrame, work: _BackfillWork) -> DataFrame:
     """Each tile as the partials of the terms that it meets."""
 
     def make(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -208,7 +208,7 @@ def _unpacked(data: bytes) -> Iterator[tuple[int, Any, Any]]:
         yield number, which, partials
 
 
-def _together(partials: DataFrame, work: _RegionWork, window: int) -> DataFrame:
+def _together(partials: DataFrame, work: _BackfillWork, window: int) -> DataFrame:
     """Partials of a chunk, with those before it that it looks back to, as results."""
     chunks = F.sequence(
         F.floor(F.col("tick") / work.chunk), F.floor((F.col("tick") + (window - 1)) / work.chunk)
@@ -249,7 +249,7 @@ def results_of(chunk: int, rows: list[dict[str, Any]], work: Any) -> Any:
     return np.array(found, np.float64).reshape(-1, 6)
 
 
-def _table(plan: OperatorPlan, work: _RegionWork, found: Any) -> pa.Table:
+def _table(plan: OperatorPlan, work: _BackfillWork, found: Any) -> pa.Table:
     """Results in order, with ticks that no chunk had."""
     from sensorgrid.operators.numbers import NO_DATA, REASONS
 
