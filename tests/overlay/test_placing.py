@@ -22,7 +22,15 @@ from sensorgrid.overlay.placing.demand import (
 )
 from sensorgrid.overlay.placing.dsm import DomainSpacePlacement, LeafName
 from sensorgrid.overlay.placing.line import IdLine, Ranges, joined, roundest, within, without
-from sensorgrid.overlay.placing.ours import FAN_IN, ROOM, JointName, OurPlacement, PartName, quarters
+from sensorgrid.overlay.placing.ours import (
+    FAN_IN,
+    ROOM,
+    JointName,
+    OurPlacement,
+    PartName,
+    least_loaded,
+    quarters,
+)
 from sensorgrid.overlay.placing.paper import FilterName, PaperPlacement
 from sensorgrid.overlay.placing.transfers import Name, Step, Transfers
 
@@ -126,6 +134,11 @@ def test_quarters_are_parts_of_squares_and_lose_nothing(area: Ranges, digits: in
             n for n in range(0, digits + 1) if quarter[0][0] >> digits - n == quarter[-1][1] - 1 >> digits - n
         ]
         assert max(lengths) >= 2 - (digits & 1)
+
+
+def test_a_half_of_the_map_is_merged_of_quarters_that_others_know_too() -> None:
+    assert quarters(((0, 128),), DIGITS) == [((0, 64),), ((64, 128),)]
+    assert quarters(((0, 32),), DIGITS) == [((0, 16),), ((16, 32),)]
 
 
 @given(st.lists(st.integers(0, SIZE - 1), max_size=30).map(lambda found: tuple(sorted(found))), areas)
@@ -324,6 +337,7 @@ def check_history(
 
         assert transfers.load == by_messages(transfers)
         assert sum(m for a, _, m in transfers.flows() if a is None) == len(sensors.places) * costs.publish
+        assert all(step.delivered or transfers.users(name) for name, step in transfers.steps.items())
         assert policy.balance() == []  # nothing is left to be done, and nothing goes back and forth
         assert all(order.source != order.target for order in orders if order.kind != "halve")
         for one in running.values():
@@ -389,6 +403,31 @@ def uniform(nodes: int, sensors: int, costs: Costs, system: str = "ours") -> Pla
 CHEAP = Costs(10**9, 1000, HALF, TENTH)
 
 
+def test_the_least_loaded_of_those_with_room_takes_a_step() -> None:
+    """Of the inputs' nodes and the first 16; if none of them has room, of the first 64; then of all."""
+    nodes = [PeerId(n) for n in range(100)]
+
+    def chosen(loads: dict[int, int], room: int = 90) -> tuple[int, int]:
+        found, asked = least_loaded(nodes[:2], iter(nodes[2:]), lambda node: loads.get(node, 99), room)
+        return found, len(asked)
+
+    assert chosen({1: 80, 5: 70, 17: 60, 18: 10}) == (17, 18)
+    assert chosen({18: 80, 65: 10, 66: 5}) == (65, 66)
+    assert chosen({66: 90, 99: 20}) == (99, 100)
+    assert chosen({7: 95, 70: 91}) == (70, 100)  # no room anywhere
+
+
+def test_a_joint_leaves_a_tenth_of_a_node_free() -> None:
+    """All nodes but one that is far away would have between 0.9 and 1 of the limit with it."""
+    policy = uniform(32, 64, Costs(100_000, 1000, HALF, TENTH))
+    for node in range(31):
+        policy.transfers.sense(PeerId(node), 90_000 - policy.transfers.load[PeerId(node)])
+
+    policy.add(OperatorDemand("a", 3, (DemandTerm("rain", ((0, 64),)),)))
+
+    assert policy.transfers.steps[JointName("rain", ((0, 64),))].host == 31
+
+
 def test_ours_begins_nothing_twice() -> None:
     policy = uniform(16, 64, CHEAP)
     policy.add(OperatorDemand("a", 3, (DemandTerm("rain", ((0, 256),)),)))
@@ -432,14 +471,17 @@ def test_ours_relieves_an_edge_of_sensors_and_nothing_is_lost() -> None:
     """One node has all sensors: more than it can read."""
     line = line_of([0, 128, 160, 192])
     sensors = SensorPlaces(tuple(range(0, 100)))
-    policy = OurPlacement(line, sensors, Costs(60_000, 1000, HALF, TENTH))
+    policy = OurPlacement(line, sensors, Costs(40_000, 1000, HALF, TENTH))
     policy.add(OperatorDemand("a", 3, (DemandTerm("rain", ((0, 256),)),)))
     assert policy.transfers.load[PeerId(0)] > 100_000
 
     orders = policy.balance()
 
     assert {order.kind for order in orders} == {"region"}
-    assert max(policy.transfers.load.values()) <= 60_000
+    assert len(orders) > 1
+    assert max(policy.transfers.load.values()) <= 40_000
+    steps = policy.transfers.steps
+    assert all(step.delivered or policy.transfers.users(name) for name, step in steps.items())
     given = [n for order in orders for n in ids_of(_area(order))]
     assert len(given) == len(set(given))
     demand = OperatorDemand("b", 3, (DemandTerm("rain", ((5, 90),)),))

@@ -193,13 +193,13 @@ def test_4_dsm_uses_half_of_the_nodes_as_edges_each_with_twice_the_publishers() 
 
 def test_4_dsm_sends_filtered_data_straight_to_the_root_and_calculates_at_the_edges_if_it_does() -> None:
     """DSM-Pub/Sub transmits data directly to the subscribers after filtering data in the edges."""
-    for calculates, rate in ((False, 4000), (True, 400)):
+    for calculates, rate, given in ((False, 4000, 8000), (True, 400, 400)):
         policy = DomainSpacePlacement(LINE, SENSORS, Costs(10**9, 1000, HALF, TENTH), calculates=calculates)
         policy.add(demand(A, place=63))
 
         root = policy.transfers.steps["s"]
         assert [policy.transfers.steps[leaf].rate for leaf in root.inputs] == [rate, rate]
-        assert root.host == 15
+        assert (root.host, root.rate) == (15, given)
 
 
 def _calculations(policy: PaperPlacement) -> list[CalculationName]:

@@ -96,7 +96,7 @@ class OurPlacement:
         self.lookups: list[tuple[PeerId, PeerId]] = []
         self._room = int(costs.limit * ROOM)
         self._held: dict[PeerId, dict[PeerId, Ranges]] = {}
-        """by owner of a region: who has the sensors of which part of it"""
+        """by owner of a region, itself first: who has the sensors of which part of it"""
         for node in line.nodes:
             self._held[node] = {node: line.region(node)}
             self.transfers.sense(node, sensors.count(line.region(node)) * costs.publish)
@@ -231,32 +231,39 @@ class OurPlacement:
         return len({node for node, _ in self.line.pieces(name.area)}) > 1
 
     def _give_sensors(self, node: PeerId) -> PlacingOrder | None:
-        """Half of the sensors of a region to a node with room: a replica of that part."""
+        """Half of the sensors of a region to a node with room, or half of that: a replica of that part."""
         transfers, end = self.transfers, 1 << self.line.digits
         mine = [(self.sensors.count(held[node]), owner) for owner, held in self._held.items() if node in held]
-        _, owner = max(mine)
-        middle = middle_of(self.sensors, self._held[owner][node])
-        if middle is None or len(transfers.load) == 1:
-            return None
-        given = within(self._held[owner][node], middle, end)
-        messages = self.sensors.count(given) * self.costs.publish
+        held = self._held[max(mine)[1]]
+        owner = next(iter(held))
         streams = [
             name for name in transfers.at[owner] if isinstance(name, JointName) and not self._is_joint(name)
         ]
-        sent = sum(
+        given = held[node]
+        while (middle := middle_of(self.sensors, given)) is not None:
+            given = within(given, middle, end)
+            target = self._taker(node, given, streams)
+            if target is None:
+                continue
+            messages = self.sensors.count(given) * self.costs.publish
+            held[node] = without(held[node], middle, end)
+            held[target] = joined((*held.get(target, ()), *given))
+            transfers.sense(node, -messages)
+            transfers.sense(target, messages)
+            for name in streams:
+                self._spread(name, owner)
+            return PlacingOrder("region", given, node, target)
+        return None
+
+    def _taker(self, node: PeerId, given: Ranges, streams: list[JointName]) -> PeerId | None:
+        """Who has room for the sensors of an area, and for their part of some streams."""
+        load = self.transfers.load
+        if len(load) == 1:
+            return None
+        more = self.sensors.count(given) * self.costs.publish
+        more += sum(
             self._partial(tuple(p for a, b in name.area for p in within(given, a, b))) for name in streams
         )
-        target, asked = least_loaded(
-            (), self.line.search(node), lambda other: transfers.load[other] + messages + sent, self._room
-        )
+        target, asked = least_loaded((), self.line.search(node), lambda other: load[other] + more, self._room)
         self.lookups += [(node, other) for other in asked]
-        if transfers.load[target] + messages + sent > self._room:
-            return None
-        held = self._held[owner]
-        held[node] = without(held[node], middle, end)
-        held[target] = joined((*held.get(target, ()), *given))
-        transfers.sense(node, -messages)
-        transfers.sense(target, messages)
-        for name in streams:
-            self._spread(name, owner)
-        return PlacingOrder("region", given, node, target)
+        return target if load[target] + more <= self._room else None
