@@ -107,6 +107,26 @@ def test_a_broker_that_crashes_and_comes_back_is_missed_by_nobody(tmp_path: Path
     run(story)
 
 
+def test_areas_are_boxes_or_geojson_and_nothing_else(tmp_path: Path) -> None:
+    ring = [[0, 0], [180, 0], [180, 90], [0, 90], [0, 0]]
+
+    async def story() -> None:
+        async with Net(network(tmp_path, 1, grid=GRID)) as net, await sensorgrid.aconnect(net.url(0)) as grid:
+            areas = {"box": (0, 0, 180, 90), "shape": {"type": "Polygon", "coordinates": [ring]}}
+            one, other = (grid.watch(f"mean({T}, '{name}')", after=-1, areas=areas) for name in areas)
+            await net.publish(1)
+            (a,), (b,) = await some(one, 1), await some(other, 1)
+            assert (
+                a.item() == b.item() == pytest.approx(mean_of(net, 0, slice(16, 32), slice(32, 64)), rel=1e-6)
+            )
+            with pytest.raises(SensorGridError, match="area 'A': found int, expected a box"):
+                grid.watch(f"mean({T}, 'A')", areas={"A": 7})
+            with pytest.raises(SensorGridError, match="found box without quotes, expected 'box'"):
+                grid.watch(f"mean({T}, box)", areas=areas)
+
+    run(story)
+
+
 def test_a_mistake_is_told_with_its_place_before_anything_is_asked(tmp_path: Path) -> None:
     async def story() -> None:
         async with Net(network(tmp_path, 1, grid=GRID)) as net, await sensorgrid.aconnect(net.url(0)) as grid:

@@ -26,7 +26,7 @@ T = "mean(air_temperature)"
         ("mean(air_temperature, '30d')", "'30d'", "a window of 4,320 ticks, expected at most 48"),
         (f"rate(rate(rate({T}, '4h'), '3h'), '2h')", "rate(rate(rate", "a window of 55 ticks"),
         (f"rate({T}, '7min')", "'7min'", "a multiple of the tick of 600 s"),
-        ("mean(air_temperature, BBOX(100, 0, 120, 20))", "BBOX", "meets no point of the grid"),
+        ("mean(air_temperature, BBOX(100, 0, 120, 20))", "BBOX", "holds no point of the grid"),
         ("mean(air_temperature, POLYGON((0 0, 1 1, 0 1, 1 0, 0 0)))", "POLYGON", "not simple"),
         ("mean(air_temperature, POINT(1 40))", "POINT", "found Point, expected a polygon"),
         ("air_temperature > 3", "air_temp", "outside a function"),

@@ -197,10 +197,13 @@ def _show_placement(found: dict[str, Any]) -> None:
         table.add_column(name, justify="right" if name.startswith(("broker", "bytes")) else "left")
     for s in found["streams"]:
         to = ", ".join(map(str, s["to"])) or "–"
-        table.add_row(s["kind"], s["what"], s["cell"] or "all", str(s["broker"]), to, f"{s['bytes']:,}")
+        table.add_row(
+            s["kind"], s["what"], s["cell"].replace("ε", "all"), str(s["broker"]), to, f"{s['bytes']:,}"
+        )
     console.print(table)
     console.print(
-        f"{found['bytes_per_tick']:,} bytes per tick between brokers, against {found['raw_bytes_per_tick']:,} of the"
+        f"an edge reads a region, a joint merges, the result is what arrives;"
+        f" {found['bytes_per_tick']:,} bytes per tick between brokers, against {found['raw_bytes_per_tick']:,} of the"
         " values themselves",
         highlight=False,
         soft_wrap=True,

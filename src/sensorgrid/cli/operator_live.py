@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import re
 import signal
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
     from sensorgrid.operators.areas import Area
     from sensorgrid.operators.plan import Operator
 
+NAMED = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
+"""what is no expression, and may be a name"""
 console = Console()
 errors = Console(stderr=True)
 
@@ -174,7 +177,14 @@ def _operator(
 def _network(where: str, value: str) -> "tuple[list[str] | str, dict[str, Area] | Any, Operator | None]":
     """Where brokers are, which areas there are, and the operator of this name, if there is one."""
     if where.startswith(("ws://", "wss://")):
+        if NAMED.fullmatch(value):
+            raise arguments.ArgumentError(
+                f"EXPRESSION|NAME: found {value!r}, expected an expression with {where}: operators with names, and"
+                " areas, are known by the grid's file"
+            )
         return where, {}, None
+    if not Path(where).exists() and re.fullmatch(r"[\w.-]+:\d+", where):
+        raise arguments.ArgumentError(f"URL|GRID.TOML: found {where!r}, expected ws://{where}, or a file")
     from sensorgrid.cli.network import roster_of_file
     from sensorgrid.pipeline.settings import read_settings
     from sensorgrid.runtime.operators import OperatorBook

@@ -42,7 +42,6 @@ from sensorgrid.model.grid import Bbox, Grid
 from sensorgrid.model.ids import BROKERS_MAX, PeerId, QueryId
 from sensorgrid.model.names import ERROR
 from sensorgrid.model.query import Query
-from sensorgrid.operators.areas import Area
 from sensorgrid.operators.plan import Operator, compile
 from sensorgrid.overlay.derived import StreamName
 from sensorgrid.overlay.events import Calculated, Cancelled, Effect, Reply, Watched
@@ -276,7 +275,7 @@ class AsyncClient:
         operator: Operator | str,
         *,
         after: After = None,
-        areas: Mapping[str, Area] | None = None,
+        areas: Mapping[str, Any] | None = None,
         revisions: bool = False,
         inactive: bool = False,
     ) -> AsyncResults:
@@ -289,7 +288,7 @@ class AsyncClient:
         after
             Begin with the first tick after this one (a number, or a moment).
         areas
-            Areas that the operator names.
+            Areas that the operator names: boxes west, south, east, north, GeoJSON, or `Area`.
         revisions
             Whether a result that was given is given again when late data change it, with ``attrs["revision"]``.
         inactive

@@ -29,7 +29,6 @@ from sensorgrid.client.times import AsyncTimeField, Moment
 from sensorgrid.links.link import ANSWER_S
 from sensorgrid.model.grid import Bbox, Grid
 from sensorgrid.model.query import Query
-from sensorgrid.operators.areas import Area
 from sensorgrid.operators.plan import Operator
 
 if TYPE_CHECKING:
@@ -137,7 +136,7 @@ class Client:
         operator: Operator | str,
         *,
         after: After = None,
-        areas: Mapping[str, Area] | None = None,
+        areas: Mapping[str, Any] | None = None,
         revisions: bool = False,
         inactive: bool = False,
     ) -> "Results":

@@ -72,6 +72,19 @@ def area_from_bbox(bbox: Iterable[Any]) -> Area:
     return _canonical([[[(west, south), (east, south), (east, north), (west, north), (west, south)]]])
 
 
+def area_of(found: Any, name: str = "area") -> Area:
+    """Whatever people take for an area: one, a box west, south, east, north, or GeoJSON."""
+    if isinstance(found, Area):
+        return found
+    if isinstance(found, Mapping):
+        return area_from_geojson(found)
+    if isinstance(found, list | tuple) and all(isinstance(number, int | float) for number in found):
+        return area_from_bbox(found)
+    raise AreaError(
+        f"{name}: found {type(found).__name__}, expected a box west, south, east, north, GeoJSON, or an Area"
+    )
+
+
 def area_from_geojson(found: Mapping[str, Any]) -> Area:
     """The polygons of a geometry, a feature or a collection of GeoJSON."""
     return _canonical(list(_polygons(found)))

@@ -10,7 +10,6 @@ from sensorgrid.model.box import Box
 from sensorgrid.model.foreign import coordinate_of, is_degrees
 from sensorgrid.model.grid import Grid
 from sensorgrid.model.names import ERROR
-from sensorgrid.operators.areas import Area
 from sensorgrid.operators.batch import FieldParts, PlanBatch
 from sensorgrid.operators.errors import ExpressionError
 from sensorgrid.operators.numbers import REASONS, Numbers
@@ -25,7 +24,7 @@ _CLOSE = 1e-6
 def evaluate(
     operator: Operator | str,
     data: "xr.Dataset | xr.DataArray",
-    areas: Mapping[str, Area] | None = None,
+    areas: Mapping[str, Any] | None = None,
     grid: Grid | None = None,
     regions: Sequence[Box] | None = None,
     lengths_m: Mapping[str, float] | None = None,
@@ -40,7 +39,7 @@ def evaluate(
         Attributes along time, latitude and longitude (or y and x); standard errors and numbers of observations beside
         them are taken if they are there.
     areas
-        Areas that the operator may name.
+        Areas that the operator may name: boxes west, south, east, north, GeoJSON, or `Area`.
     grid
         The grid that the data are on, or a part of; found from the data if they are a whole one.
     regions

@@ -6,7 +6,7 @@ from math import ceil, isclose, isfinite
 
 from sensorgrid.model.errors import QueryError
 from sensorgrid.model.grid import Grid
-from sensorgrid.model.names import UNITS
+from sensorgrid.model.names import ERROR, UNITS
 from sensorgrid.model.query import length_of_time
 from sensorgrid.model.spelling import nearest
 from sensorgrid.model.units import UNITS as SPELLINGS
@@ -60,7 +60,7 @@ class Meant:
 
 def attributes_of(grid: Grid) -> dict[str, str]:
     """What expressions on a grid can name, with units; the direction of the wind is made of its components."""
-    found = {name: UNITS.get(name, "") for name in grid.attributes}
+    found = {name: UNITS.get(name, "") for name in grid.attributes if not name.endswith(ERROR)}
     if set(_WIND) <= set(found):
         found.setdefault(DIRECTION, "degree")
     return found
@@ -169,7 +169,8 @@ class Compiler:
             place = next((p for p in found.parts if p.kind in ("text", "area")), found)
             raise _at(
                 place,
-                f"found an area that meets no point of the grid, expected one within {self.grid.extent}",
+                f"found an area that holds no point of the grid, expected one within {self.grid.extent}, in which"
+                f" points are {self.grid.spacing[0]:g} and {self.grid.spacing[1]:g} apart",
             )
         if whole.points * ticks > exact.ADDENDS_MAX:
             raise _at(found, f"found {whole.points * ticks:,} values, expected at most {exact.ADDENDS_MAX:,}")

@@ -18,7 +18,7 @@ import numpy.typing as npt
 from sensorgrid.model.errors import SensorGridError
 from sensorgrid.model.grid import Grid
 from sensorgrid.model.query import length_of_time
-from sensorgrid.operators.areas import Area
+from sensorgrid.operators.areas import Area, area_of
 from sensorgrid.operators.errors import ExpressionError
 from sensorgrid.operators.evaluation import Program, program_of, run
 from sensorgrid.operators.meaning import WINDOW_MAX, Compiler, attributes_of
@@ -204,7 +204,7 @@ def sampled(sample: TermSample, tick: int, history: History) -> Numbers:
 def compile(
     operator: Operator | str,
     grid: Grid,
-    areas: Mapping[str, Area] | None = None,
+    areas: Mapping[str, Any] | None = None,
     lengths_m: Mapping[str, float] | None = None,
     window_max: int = WINDOW_MAX,
 ) -> OperatorPlan:
@@ -217,7 +217,7 @@ def compile(
     grid
         The grid.
     areas
-        Areas that it may name.
+        Areas that it may name: boxes west, south, east, north, GeoJSON, or `Area`.
     lengths_m
         Over which errors of each attribute are alike (`correlation.length_of`); usual ones if left out.
     window_max
@@ -228,7 +228,7 @@ def compile(
     (6, ['mean'])
     """
     operator = Operator(operator) if isinstance(operator, str) else operator
-    areas = {} if areas is None else areas
+    areas = _areas(areas)
     known, compiler = attributes_of(grid), Compiler(grid, areas, lengths_m, window_max)
 
     def node(text: str | None, subject: str) -> Node | None:
@@ -244,6 +244,13 @@ def compile(
     when, until = node(operator.when, "when"), node(operator.until, "until")
     unit = "" if meant.unit.name in (None, "condition") else str(meant.unit.name)
     return OperatorPlan(str(operator.name), grid, meant.node, when, until, every, unit)
+
+
+def _areas(given: Mapping[str, Any] | None) -> Mapping[str, Area]:
+    """Areas by name; a plain dictionary may have boxes and GeoJSON in it."""
+    if isinstance(given, dict):
+        return {name: area_of(found, f"area {name!r}") for name, found in given.items()}
+    return {} if given is None else given
 
 
 def plan_from(found: dict[str, Any], grid: Grid) -> OperatorPlan:

@@ -218,6 +218,8 @@ class _Reader:
         if name not in self.attributes:
             if name.lower() in FUNCTIONS:
                 raise self._at(f"found {name!r} without brackets, expected {name.lower()}(attribute, …)")
+            if name in self.areas:
+                raise self._at(f"found {name} without quotes, expected {name!r}, the name of an area")
             raise self._at(f"found attribute {name!r}, expected {nearest(name, self.attributes)}")
         return self._made("attribute", name)
 

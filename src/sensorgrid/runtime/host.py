@@ -127,6 +127,8 @@ class Host:
         """whether it is a newcomer: then the network exists, and so does its store"""
         self._url = self._url_before = ""
         """where others dial it, and where they did in an earlier life of it"""
+        self._told: Roster | None = None
+        """the roster that was last logged"""
         self._unreached: tuple[bool, str] | None = None
         """whether it could not be written or read, and why; None: the store is there"""
         self.left = asyncio.Event()
@@ -575,7 +577,9 @@ class Host:
             if (fault := self._other_of_my_name(roster)) and not self.driver.failed.done():
                 self.driver.failed.set_exception(NameTakenError(fault))
             mine = len(roster.by_owner.get(self.me, ()))
-            self.log("roster", version=roster.version, brokers=len(roster.members), regions=mine)
+            told = _changes(self._told, roster)
+            self._told = roster
+            self.log("roster", version=roster.version, brokers=len(roster.members), regions=mine, **told)
             for publisher in [p for p in self._publishers if p.version >= 2]:
                 self._answer(publisher, wire.encode_told(wire.newer_of(roster)))
         elif isinstance(effect, Propose):
@@ -676,6 +680,18 @@ def server_tls(cert_file: str, key_file: str) -> ssl.SSLContext:
 def client_tls(ca_file: str | None) -> ssl.SSLContext:
     """TLS for peers that we dial."""
     return ssl.create_default_context(cafile=ca_file)
+
+
+def _changes(before: Roster | None, after: Roster) -> dict[str, str]:
+    """Who came, went, or is suspected, for people who read logs."""
+    known = {} if before is None else before.by_id
+    found = {
+        "joined": [] if before is None else sorted(after.by_id.keys() - known.keys()),
+        "removed": sorted(known.keys() - after.by_id.keys()),
+        "accused": [m.id for m in after.members if m.accused],
+        "leaving": [m.id for m in after.members if m.leaving],
+    }
+    return {name: ",".join(map(str, brokers)) for name, brokers in found.items() if brokers}
 
 
 def _published(block: wire.Publish, values: Any) -> Published:
