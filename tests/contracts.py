@@ -33,6 +33,9 @@ PIPELINE = names(
 )
 OVERLAY = names("operation workload brokers queries per_second")
 SENSORS = names("operation sensors brokers seed")
+OPERATORS = names(
+    "function system operators points cpu_seconds_per_tick ticks_per_second compile_seconds seed"
+)
 FAULTS = names("seed problems levels faults served suspended refused circles")
 MOVING = names(
     "track policy seed storm hours queries refused refused_share wait_mean_s wait_p95_s wait_p99_s replication"
@@ -100,6 +103,16 @@ CONTRACTS = (
         {"operation": {"live", "subscribe+cancel"}, "workload": {"everywhere", "hot spot"}},
     ),
     Contract(
+        "operators",
+        ("bench", "operators"),
+        OPERATORS,
+        TOP | {"machine", "summary"},
+        covers={
+            "system": {"sensorgrid", "numpy", "xarray"},
+            "function": {"mean", "max", "std", "percentile"},
+        },
+    ),
+    Contract(
         "sensors",
         ("bench", "sensors"),
         SENSORS,
@@ -161,7 +174,7 @@ CONTRACTS = (
         },
     ),
     Contract(
-        "operators",
+        "placing",
         ("experiment", "operators"),
         names(
             "system areas nodes pub_rate filter balanced seed peak over_threshold mean p95 orders lookups_mean_hops"
@@ -179,7 +192,7 @@ CONTRACTS = (
 )
 DEMO = names(
     "ticks clients points_delivered missing duplicated wrong bytes_between_brokers bytes_without_sharing saving"
-    " delay_p50_s delay_p99_s killed recovered_s joined serves_s"
+    " delay_p50_s delay_p99_s killed recovered_s joined serves_s operator_ticks operator_wrong operator_saving"
 )
 
 

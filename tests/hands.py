@@ -4,7 +4,7 @@ The grid is 16 × 16 points with one digit of resolution per axis. Its eight reg
 000 to 111; each has 32 points, which are 64 per period of two ticks.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from random import Random
 from typing import Any, TypeVar
 
@@ -19,6 +19,7 @@ from sensorgrid.model.ids import BROKERS_MAX, PeerId, QueryId
 from sensorgrid.model.query import Query
 from sensorgrid.overlay import messages
 from sensorgrid.overlay.broker import Broker
+from sensorgrid.overlay.derived import Formula
 from sensorgrid.overlay.events import (
     Cancelled,
     Connect,
@@ -195,10 +196,12 @@ class LoneBroker(Hands):
         policy: Policy | None = None,
         relays: Relays | None = None,
         brokers: tuple[int, ...] = (),
+        formulas: Callable[[str], Formula] | None = None,
         **changes: Any,
     ) -> None:
         chosen = settings(**changes)
-        super().__init__(Broker(PeerId(0), GRID, chosen, policy or Never(), Random(1), relays))
+        made = Broker(PeerId(0), GRID, chosen, policy or Never(), Random(1), relays, formulas=formulas)
+        super().__init__(made)
         self._offers = 0
         self.brokers = tuple(PeerId(b) for b in brokers)
         """candidates for relays"""

@@ -37,6 +37,8 @@ def _values(kind: inspect.Type) -> st.SearchStrategy[Any]:
             return st.booleans()
         case inspect.StrType():
             return st.text(max_size=20)
+        case inspect.BytesType():
+            return st.binary(max_size=20)
         case inspect.NoneType():
             return st.none()
         case inspect.UnionType():

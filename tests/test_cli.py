@@ -1,3 +1,4 @@
+import gc
 import json
 import os
 import subprocess
@@ -5,6 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
+import typer
 from typer.testing import CliRunner
 
 from sensorgrid import Grid, Query, __version__
@@ -22,6 +24,17 @@ def sensorgrid(
     command = [sys.executable, "-c", "from sensorgrid.cli.main import run; run()", *arguments]
     variables = {**os.environ, **(environment or {})}
     return subprocess.run(command, capture_output=True, text=True, check=False, env=variables)
+
+
+def test_an_option_that_commands_share_says_the_same_in_each() -> None:
+    commands = typer.main.get_command(app).commands  # type: ignore[attr-defined]
+
+    for name, where in (
+        ("--connect", ("query", "sensors")), ("--bbox", ("query", "sensors", "explain")),
+        ("--ca", ("query", "sensors")), ("--json", ("sensors", "status")),
+    ):  # fmt: skip
+        found = [next(p for p in commands[one].params if name in p.opts) for one in where]
+        assert len({(p.help, p.metavar, p.envvar) for p in found}) == 1, name
 
 
 def test_explain_takes_the_grid_of_a_file_and_says_so_if_it_has_none(tmp_path: Path) -> None:
@@ -175,8 +188,11 @@ def test_the_version_is_printed() -> None:
 
 def test_the_index_benchmark_compares_the_same_hits() -> None:
     plan = index_benchmark.IndexSizes(sizes=(500,), grown_max=500, rounds_max=1)
+    gc.freeze()  # it collects garbage before every round: not that of all the tests before this one
 
     rows = list(index_benchmark.run(plan, progress=lambda text: None))
+
+    gc.unfreeze()
 
     wanted = {"impl", "operation", "stored", "distribution", "per_second", "bytes_per_query"}
     assert all(wanted <= set(row) for row in rows)

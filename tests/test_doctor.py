@@ -123,6 +123,24 @@ def test_a_mapping_with_a_mistake_is_told(tmp_path: Path) -> None:
     assert wrong(found) == ["mappings"]
 
 
+def test_areas_are_read_and_laid_on_the_grid(tmp_path: Path) -> None:
+    more = """
+    [areas.A]
+    bbox = [0, 0, 90, 45]
+    [areas.B]
+    polygon = [[0, 0], [10, 0], [0, 10], [10, 10]]
+    [areas.C]
+    file = "none.geojson"
+    """
+
+    found = findings(tmp_path, more)
+
+    assert found["area A"].found == "32 points, 8.84% of the grid"
+    assert "not simple" in found["area B"].found
+    assert "none.geojson: found no file" in found["area C"].found
+    assert found["area C"].status == "fail"
+
+
 def test_the_lake_is_looked_at(tmp_path: Path) -> None:
     assert "none yet" in findings(tmp_path)["lake"].found
 
@@ -133,6 +151,16 @@ def test_the_lake_is_looked_at(tmp_path: Path) -> None:
     found = findings(tmp_path)
     assert wrong(found) == ["lake"]
     assert "found format 99" in found["lake"].found
+
+
+def test_a_folder_with_a_roster_and_nothing_else_is_no_lake_yet(tmp_path: Path) -> None:
+    (tmp_path / "lake" / "roster").mkdir(parents=True)
+    assert "none yet" in findings(tmp_path)["lake"].found
+
+    (tmp_path / "lake" / "thesis.doc").write_text("x")
+    found = findings(tmp_path)
+    assert wrong(found) == ["lake"]
+    assert "found no lake.json" in found["lake"].found
 
 
 def test_a_lake_that_cannot_be_written_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -282,7 +310,7 @@ def test_an_open_network_with_few_regions_is_warned_of_and_its_roster_is_told(tm
 
     few = findings(tmp_path, "[network]\nopen = true\nbrokers = 3")
     network = read_network(tmp_path / "grid.toml")
-    RosterStore(network.lake).write(network.roster)
+    RosterStore(network.lake, founds=True).write(network.roster)
     (Path(network.lake) / "roster" / "0000000000002.json").write_text("{}")
 
     broken = findings(tmp_path, "[network]\nopen = true\nbrokers = 2")
@@ -291,4 +319,4 @@ def test_an_open_network_with_few_regions_is_warned_of_and_its_roster_is_told(tm
     assert few["regions"].status == "warn"
     assert few["roster"].found == "version 1, 3 brokers"
     assert broken["roster"].status == "fail"
-    assert "expected rosters" in broken["roster"].found
+    assert "0000000000002.json: found no roster" in broken["roster"].found

@@ -128,6 +128,42 @@ def seconds_of(line: str) -> float:
     return datetime.fromisoformat(line.split("  ")[0]).timestamp()
 
 
+def test_the_river_rises_after_the_rain_has_begun() -> None:
+    lines = lines_of("river.py", "--hours", "24")
+
+    active = [number for number, line in enumerate(lines) if " m " in line]
+    assert len(lines) == 24
+    assert active == list(range(active[0], active[-1] + 1))
+    assert 5 < active[0] < 10 < 16 < active[-1] < 22
+    levels = [float(lines[number].split()[1]) for number in active]
+    assert max(levels) > levels[0] + 0.02
+    assert "inactive: when does not hold" in lines[0]
+
+
+@pytest.mark.long
+def test_the_air_is_calculated_alike_in_one_process_and_by_spark(tmp_path: Path) -> None:
+    text = (EXAMPLES / "air.toml").read_text().replace("[256, 128]", "[64, 32]").replace("1500", "200")
+    config = tmp_path / "air.toml"
+    config.write_text(text.replace("../lakes", "lakes").replace("T06", "T02"))
+    dust = "mass_concentration_of_pm2p5_ambient_aerosol_particles_in_air"
+    operator = f"percentile({dust}, 0.9, 'plain')"
+
+    subprocess.run(
+        [*COMMAND, "pipeline", "backfill", str(config)], check=True, timeout=DEADLINE_S, capture_output=True
+    )
+    lines = lines_of("air.py", "--config", str(config))
+    spark = subprocess.run(
+        [*COMMAND, "operator", "backfill", str(config), operator, "--json", "-"],
+        check=True, timeout=DEADLINE_S, capture_output=True, text=True,
+    )  # fmt: skip
+
+    rows = json.loads(spark.stdout)["rows"]
+    assert len(lines) == len(rows) == 4
+    for line, row in zip(lines, rows, strict=True):
+        assert f"plain {1e9 * row['value']:.0f} µg/m³" in line
+        assert line.startswith(row["time"][:16])
+
+
 @pytest.mark.parametrize("name", ["hurricane", "forecast", "urban", "storm"])
 def test_without_a_grid_an_example_says_so_in_a_line(name: str, tmp_path: Path) -> None:
     nowhere = f"ws://127.0.0.1:{free_port()}"

@@ -11,8 +11,8 @@ from matplotlib.axes import Axes
 from sensorgrid.cli import coastlines, pipeline_map
 from sensorgrid.cli.pipeline_map import MapError, draw, picture_of
 from sensorgrid.model.grid import Grid
+from sensorgrid.model.units import CUSTOMARY
 from sensorgrid.pipeline.ingest.attributes import KNOWN
-from sensorgrid.pipeline.ingest.units import CUSTOMARY
 from sensorgrid.pipeline.lake.folder import Lake
 
 PM = "mass_concentration_of_pm2p5_ambient_aerosol_particles_in_air"

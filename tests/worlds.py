@@ -7,6 +7,7 @@ from hands import GRID, cell, settings, values
 from sensorgrid.model.ids import PeerId, QueryId
 from sensorgrid.model.query import Query
 from sensorgrid.overlay.assembly import Plug
+from sensorgrid.overlay.derived import Formula
 from sensorgrid.overlay.events import Advised
 from sensorgrid.overlay.policies.interface import Never, Policy
 from sensorgrid.overlay.policies.relays import Relays
@@ -31,9 +32,11 @@ class SmallWorld(World):
         trace: bool = False,
         relays: Relays | None = None,
         others: tuple[Plug, ...] = (),
+        formulas: Callable[[str], Formula] | None = None,
         **changes: Any,
     ) -> None:
         super().__init__(GRID, seed, delay_s, rate, trace)
+        self.formulas = formulas
         self.chosen = changes
         self.deliveries = Deliveries(self)
         for number in range(max(owners.values()) + 1 if brokers is None else brokers):

@@ -23,8 +23,9 @@ if TYPE_CHECKING:
     )
     from sensorgrid.client.lake import read_lake
     from sensorgrid.client.sync import Client, connect
+    from sensorgrid.operators.plan import Operator
 
-__version__ = "0.8.0"
+__version__ = "0.9.0"
 __all__ = [
     "AsyncClient",
     "Box",
@@ -35,6 +36,7 @@ __all__ = [
     "Grid",
     "GridMismatch",
     "NotConnected",
+    "Operator",
     "Query",
     "QueryMismatch",
     "QueryRefused",
@@ -50,23 +52,25 @@ __all__ = [
 ]
 
 _LATER = {
-    "aconnect": "connection", "AsyncClient": "connection", "connect": "sync", "Client": "sync", "read_lake": "lake",
+    "aconnect": "client.connection", "AsyncClient": "client.connection",
+    "connect": "client.sync", "Client": "client.sync",
+    "read_lake": "client.lake", "Operator": "operators.plan",
     **dict.fromkeys(
         (
             "ClientError", "ConnectionLost", "ExportError", "GridMismatch", "NotConnected", "QueryMismatch",
             "QueryRefused", "ResumeError", "TimedOut", "TooLate",
         ),
-        "errors",
+        "client.errors",
     ),
 }  # fmt: skip
-"""what lives in `sensorgrid.client`, which needs xarray and is imported when first used"""
+"""what needs xarray or shapely, and is imported when first used"""
 
 
 def __getattr__(name: str) -> Any:
     if name in _LATER:
         import importlib
 
-        found = getattr(importlib.import_module(f"sensorgrid.client.{_LATER[name]}"), name)
+        found = getattr(importlib.import_module(f"sensorgrid.{_LATER[name]}"), name)
         globals()[name] = found
         return found
     raise AttributeError(f"module 'sensorgrid' has no attribute {name!r}")

@@ -6,6 +6,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import xarray as xr
@@ -133,6 +134,73 @@ def test_a_lake_without_the_attribute_or_the_time_says_so(lake: Lake, tmp_path: 
         sensorgrid.read_lake(lake.root, T, start=datetime(2030, 1, 1, tzinfo=UTC))
     with pytest.raises(sensorgrid.ExportError, match=r"found no plan\.json"):
         sensorgrid.read_lake(tmp_path)
+
+
+@pytest.mark.parametrize(
+    "plan",
+    ["[1]", "{}", '{"grid": null}', '{"grid": [1]}', '{"grid": {"order": 3}}', '{"grid": {"shape": [3, 3]}}'],
+)
+def test_a_plan_that_tells_no_grid_is_named(lake: Lake, plan: str) -> None:
+    lake.write_text("plan.json", plan)
+
+    with pytest.raises(sensorgrid.ExportError, match=r"plan\.json: found no grid"):
+        sensorgrid.read_lake(lake.root)
+
+
+def test_a_plan_of_a_later_release_may_say_more(lake: Lake) -> None:
+    before = sensorgrid.read_lake(lake.root)
+    lake.write_text("plan.json", json.dumps({"format": 2, "grid": asdict(GRID) | {"height_m": [1, 2]}}))
+
+    xr.testing.assert_identical(sensorgrid.read_lake(lake.root), before)
+
+
+def spoil(lake: Lake, column: str, value: object, kind: pa.DataType | None = None) -> Path:
+    """One file of the lake, with another value in the last row of a column."""
+    path = sorted(Path(lake.root).glob(f"tiles/attribute={T}/*/fillx-0000000000*"))[0]
+    table = pq.read_table(path, partitioning=None)
+    at, field = table.column_names.index(column), table.schema.field(column)
+    values = [*table[column].to_pylist()[:-1], value] if kind is None else [value] * len(table)
+    pq.write_table(table.set_column(at, column, pa.array(values, kind or field.type)), path)
+    return path
+
+
+@pytest.mark.parametrize(
+    ("column", "value", "text"),
+    [
+        ("values", [1.0], "too few or too many numbers of values, expected one for each point"),
+        ("age", [], "too few or too many numbers of age"),
+        ("x0", 7, "a tile outside the grid, expected one on the grid of 8 × 8 points"),
+        ("y0", -4, "a tile outside the grid"),
+        ("height", 0, "a tile outside the grid"),
+        ("width", None, "no width, expected one"),
+        ("region", None, "no region, expected one"),
+        ("tick", 1 << 60, "a tick too far away, expected one from"),
+        ("tick", -(1 << 60), "a tick too far away"),
+    ],
+)
+def test_a_row_that_cannot_be_right_is_named(lake: Lake, column: str, value: object, text: str) -> None:
+    path = spoil(lake, column, value)
+
+    with pytest.raises(sensorgrid.ExportError) as error:
+        sensorgrid.read_lake(lake.root, T)
+
+    said = str(error.value)
+    assert str(path) in said
+    assert f"found {text}" in said
+    assert all(word in said for word in ("tick", "region", "revision"))
+
+
+@pytest.mark.parametrize("content", [b"", b"no parquet at all", b"PAR1 cut PAR1", None])
+def test_a_file_that_cannot_be_read_is_named(lake: Lake, content: bytes | None) -> None:
+    path = spoil(lake, "width", "wide", pa.string())
+    if content is not None:
+        path.write_bytes(content)
+
+    with pytest.raises(sensorgrid.ExportError) as error:
+        sensorgrid.read_lake(lake.root, T)
+
+    assert str(error.value).startswith(f"{path}: found ")
+    assert str(error.value).endswith(", expected tiles of a lake")
 
 
 def test_the_data_set_survives_netcdf(lake: Lake, tmp_path: Path) -> None:

@@ -91,8 +91,17 @@ def test_time_that_runs_out_while_a_tick_is_being_given_does_not_lose_it(tmp_pat
         assert seen == labelled == [0, 1]
 
 
-def test_ctrl_c_while_a_tick_is_being_given_does_not_lose_it(tmp_path: Path) -> None:
-    place = tmp_path / "place.json"
+def test_ctrl_c_while_a_tick_is_being_given_does_not_lose_it(
+    tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    place, noticed = tmp_path / "place.json", threading.Event()
+
+    def stop(number: int, frame: object) -> None:
+        noticed.set()
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGINT, stop)
+    request.addfinalizer(lambda: signal.signal(signal.SIGINT, before))
     with NetThread(tmp_path, grid=GRID) as net, sensorgrid.connect(net.url()) as grid:
         stream = grid.stream(BOX, after=-1, resume=place)
         label, main = stream._stream.field_of, threading.get_ident()
@@ -100,7 +109,10 @@ def test_ctrl_c_while_a_tick_is_being_given_does_not_lose_it(tmp_path: Path) -> 
         def interrupted(tick: Tick) -> Field:
             stream._stream.field_of = label  # type: ignore[method-assign]
             signal.pthread_kill(main, signal.SIGINT)
-            time.sleep(0.3)
+            noticed.wait(PATIENCE_S)
+            time.sleep(
+                0.1
+            )  # so that it mostly comes before the tick, and now and then after it: both must do
             return label(tick)
 
         stream._stream.field_of = interrupted  # type: ignore[method-assign]

@@ -56,11 +56,25 @@ def fed(query: Query = QUERY, skip: int | None = None, target: int = 0) -> Tally
     return tally
 
 
-def judged(tally: Tally, fields: checks.Fields | None = None, between: int = 0) -> checks.Result:
+def judged(
+    tally: Tally,
+    fields: checks.Fields | None = None,
+    between: int = 0,
+    operator: checks.OperatorFacts | None = None,
+) -> checks.Result:
     measured = {tick: (tick + 1) * 4.0 for tick in range(FIRST, LAST + 1)}
     outage = Outage(PeerId(1), (FIRST + 2.5) * 4, (0,))
     return checks.judge(
-        [tally], truth() if fields is None else fields, measured, between, outage, FIRST, LAST, 1
+        [tally],
+        truth() if fields is None else fields,
+        measured,
+        between,
+        outage,
+        FIRST,
+        LAST,
+        1,
+        None,
+        operator,
     )
 
 
@@ -72,6 +86,18 @@ def test_a_perfect_run_holds() -> None:
     assert result.ticks == 4  # every other one
     assert result.delay_p50_s == pytest.approx(1.5)
     assert result.recovered_s == pytest.approx(3.5)  # tick 102 ended 2 s after the kill, and came 1.5 s later
+
+
+@pytest.mark.parametrize("fault", [None, "missing", "doubled", "wrong"])
+def test_an_operator_must_have_every_result_once_and_right(fault: str | None) -> None:
+    counts = {"missing": 0, "doubled": 0, "wrong": 0} | ({} if fault is None else {fault: 1})
+
+    result = judged(fed(), operator=checks.OperatorFacts("mean", 8, bytes=10, raw_bytes=500, **counts))
+
+    assert result.holds == (fault is None)
+    assert result.operator_ticks == 8 - counts["missing"]
+    assert result.operator_wrong == counts["wrong"]
+    assert result.operator_saving == 50
 
 
 def test_a_tick_that_never_came_is_missed() -> None:

@@ -22,7 +22,7 @@ FIELD = np.linspace(-30, 40, 64)[:, None] + np.zeros((64, 128))
 
 def result(holds: bool = True) -> Result:
     return Result(
-        12, 24, 1_000_000, 0 if holds else 3, 0, 0, 500, 1000, 0.5, 2.1, 4.5, 3, 6.2, 8, 4.0,
+        12, 24, 1_000_000, 0 if holds else 3, 0, 0, 500, 1000, 0.5, 2.1, 4.5, 3, 6.2, 8, 4.0, 12, 0, 40.0,
         (Check("exactly once", holds, "3 <missing>"), Check("quick", False, "slow", counts=False)),
     )  # fmt: skip
 

@@ -8,6 +8,8 @@ FACTS = {
     "Alive": (ANYONE, True),
     "Answer": (BROKERS, False),
     "Ask": (ANYONE, False),
+    "Derive": (ANYONE, True),
+    "Derived": (ANYONE, False),
     "Feed": (ANYONE, False),
     "Find": (BROKERS, True),
     "Holds": (ANYONE, False),
@@ -23,9 +25,11 @@ FACTS = {
     "Pong": (BROKERS, False),
     "Redirect": (ANYONE, False),
     "Refuse": (ANYONE, False),
+    "Relinquish": (ANYONE, False),
     "Shifted": (BROKERS, True),
     "Steer": (BROKERS, True),
     "Told": (BROKERS, True),
+    "Underived": (ANYONE, False),
     "Want": (ANYONE, True),
 }
 

@@ -12,22 +12,22 @@ from sensorgrid.index.zorder import Range
 from sensorgrid.model.ids import PeerId
 from sensorgrid.overlay.placing.demand import (
     Costs,
-    Demand,
+    DemandTerm,
     Merge,
+    OperatorDemand,
     PlacementPolicy,
     PlacingOrder,
-    Sensors,
-    Term,
+    SensorPlaces,
     middle_of,
 )
 from sensorgrid.overlay.placing.dsm import DomainSpacePlacement, LeafName
-from sensorgrid.overlay.placing.line import Line, Ranges, joined, roundest, within, without
+from sensorgrid.overlay.placing.line import IdLine, Ranges, joined, roundest, within, without
 from sensorgrid.overlay.placing.ours import (
     FAN_IN,
     ROOM,
+    JointName,
     OurPlacement,
     PartName,
-    StreamName,
     least_loaded,
     quarters,
 )
@@ -54,8 +54,8 @@ def ids_of(area: Ranges) -> list[int]:
     return [n for start, stop in area for n in range(start, stop)]
 
 
-def line_of(found: list[int]) -> Line:
-    return Line({PeerId(n): place for n, place in enumerate(found)}, DIGITS)
+def line_of(found: list[int]) -> IdLine:
+    return IdLine({PeerId(n): place for n, place in enumerate(found)}, DIGITS)
 
 
 # the line
@@ -144,7 +144,7 @@ def test_a_half_of_the_map_is_merged_of_quarters_that_others_know_too() -> None:
 @given(st.lists(st.integers(0, SIZE - 1), max_size=30).map(lambda found: tuple(sorted(found))), areas)
 @settings(max_examples=50)
 def test_a_region_is_cut_with_sensors_on_both_sides(found: tuple[int, ...], area: Ranges) -> None:
-    sensors = Sensors(found)
+    sensors = SensorPlaces(found)
     ids = set(ids_of(area))
     inside = [place for place in found if place in ids]
 
@@ -251,7 +251,7 @@ SYSTEMS = ("paper", "ours", "dsm", "dsm-calc")
 
 
 def policy_of(
-    system: str, line: Line, sensors: Sensors, costs: Costs, balanced: bool = True
+    system: str, line: IdLine, sensors: SensorPlaces, costs: Costs, balanced: bool = True
 ) -> PlacementPolicy:
     if system == "paper":
         return PaperPlacement(line, sensors, costs, balanced)
@@ -261,27 +261,27 @@ def policy_of(
 
 
 @st.composite
-def worlds(draw: st.DrawFn) -> tuple[Line, Sensors, Costs]:
+def worlds(draw: st.DrawFn) -> tuple[IdLine, SensorPlaces, Costs]:
     line = line_of(draw(places))
-    sensors = Sensors(tuple(sorted(draw(st.lists(st.integers(0, SIZE - 1), max_size=200)))))
+    sensors = SensorPlaces(tuple(sorted(draw(st.lists(st.integers(0, SIZE - 1), max_size=200)))))
     merge = draw(st.sampled_from(Merge))
     return line, sensors, Costs(draw(st.integers(50, 20_000)), 100, HALF, TENTH, merge)
 
 
 @st.composite
-def turns(draw: st.DrawFn) -> list[tuple[bool, Demand]]:
+def turns(draw: st.DrawFn) -> list[tuple[bool, OperatorDemand]]:
     """Subscriptions that begin (True) and end."""
-    found: list[tuple[bool, Demand]] = []
-    running: list[Demand] = []
+    found: list[tuple[bool, OperatorDemand]] = []
+    running: list[OperatorDemand] = []
     for number in range(draw(st.integers(1, 8))):
         if running and draw(st.integers(0, 3)) == 0:
             found.append((False, running.pop(draw(st.integers(0, len(running) - 1)))))
         else:
             terms = tuple(
-                Term(draw(st.sampled_from(["rain", "level"])), area)
+                DemandTerm(draw(st.sampled_from(["rain", "level"])), area)
                 for area in draw(st.lists(areas, min_size=1, max_size=2))
             )
-            running.append(Demand(f"d{number}", draw(st.integers(0, SIZE - 1)), terms))
+            running.append(OperatorDemand(f"d{number}", draw(st.integers(0, SIZE - 1)), terms))
             found.append((True, running[-1]))
     return found
 
@@ -292,7 +292,7 @@ def leaves_of(transfers: Transfers, name: Name) -> list[Name]:
     return [leaf for source in inputs for leaf in leaves_of(transfers, source)] if inputs else [name]
 
 
-def counted(policy: PlacementPolicy, demand: Demand) -> Counter[tuple[str, int]]:
+def counted(policy: PlacementPolicy, demand: OperatorDemand) -> Counter[tuple[str, int]]:
     """How often each ID counts for a subscription, by expression."""
     transfers, found = policy.transfers, Counter[tuple[str, int]]()
     roots = [name for name in transfers.steps if transfers.steps[name].delivered and wanted_by(name, demand)]
@@ -303,13 +303,13 @@ def counted(policy: PlacementPolicy, demand: Demand) -> Counter[tuple[str, int]]
         elif isinstance(leaf, LeafName):
             found.update((demand.terms[leaf.term].expression, n) for n in ids_of(leaf.area))
         else:
-            assert isinstance(leaf, StreamName | PartName)
+            assert isinstance(leaf, JointName | PartName)
             found.update((leaf.expression, n) for n in ids_of(leaf.area))
     return found
 
 
-def wanted_by(name: Name, demand: Demand) -> bool:
-    if isinstance(name, StreamName):
+def wanted_by(name: Name, demand: OperatorDemand) -> bool:
+    if isinstance(name, JointName):
         different = set(demand.terms)
         return len(different) == 1 and (name.expression, name.area) == (
             demand.terms[0].expression,
@@ -319,12 +319,12 @@ def wanted_by(name: Name, demand: Demand) -> bool:
 
 
 def check_history(
-    system: str, world: tuple[Line, Sensors, Costs], history: list[tuple[bool, Demand]]
+    system: str, world: tuple[IdLine, SensorPlaces, Costs], history: list[tuple[bool, OperatorDemand]]
 ) -> None:
     """Whatever begins and ends: every reading counts once, every message is counted, and balancing comes to an end."""
     line, sensors, costs = world
     policy = policy_of(system, line, sensors, costs)
-    transfers, running = policy.transfers, dict[str, Demand]()
+    transfers, running = policy.transfers, dict[str, OperatorDemand]()
     empty = dict(transfers.load)
     for begins, demand in history:
         if begins:
@@ -355,7 +355,7 @@ def check_history(
 @given(worlds(), turns())
 @settings(deadline=None, max_examples=20)
 def test_every_reading_counts_once_and_every_message_is_counted(
-    system: str, world: tuple[Line, Sensors, Costs], history: list[tuple[bool, Demand]]
+    system: str, world: tuple[IdLine, SensorPlaces, Costs], history: list[tuple[bool, OperatorDemand]]
 ) -> None:
     check_history(system, world, history)
 
@@ -365,12 +365,12 @@ def test_every_reading_counts_once_and_every_message_is_counted(
 @given(worlds(), turns())
 @settings(deadline=None, max_examples=500)
 def test_so_it_is_in_many_worlds(
-    system: str, world: tuple[Line, Sensors, Costs], history: list[tuple[bool, Demand]]
+    system: str, world: tuple[IdLine, SensorPlaces, Costs], history: list[tuple[bool, OperatorDemand]]
 ) -> None:
     check_history(system, world, history)
 
 
-def _different(system: str, demand: Demand) -> tuple[Term, ...]:
+def _different(system: str, demand: OperatorDemand) -> tuple[DemandTerm, ...]:
     """Terms that count: ours takes equal ones once."""
     return tuple(dict.fromkeys(demand.terms)) if system == "ours" else demand.terms
 
@@ -379,7 +379,7 @@ def _different(system: str, demand: Demand) -> tuple[Term, ...]:
 @given(worlds(), turns())
 @settings(deadline=None, max_examples=25)
 def test_an_order_takes_no_node_above_its_limit(
-    system: str, world: tuple[Line, Sensors, Costs], history: list[tuple[bool, Demand]]
+    system: str, world: tuple[IdLine, SensorPlaces, Costs], history: list[tuple[bool, OperatorDemand]]
 ) -> None:
     line, sensors, costs = world
     policy = policy_of(system, line, sensors, costs)
@@ -397,7 +397,7 @@ def test_an_order_takes_no_node_above_its_limit(
 def uniform(nodes: int, sensors: int, costs: Costs, system: str = "ours") -> PlacementPolicy:
     step = SIZE // nodes
     line = line_of([n * step for n in range(nodes)])
-    return policy_of(system, line, Sensors(tuple(n * SIZE // sensors for n in range(sensors))), costs)
+    return policy_of(system, line, SensorPlaces(tuple(n * SIZE // sensors for n in range(sensors))), costs)
 
 
 CHEAP = Costs(10**9, 1000, HALF, TENTH)
@@ -423,29 +423,29 @@ def test_a_joint_leaves_a_tenth_of_a_node_free() -> None:
     for node in range(31):
         policy.transfers.sense(PeerId(node), 90_000 - policy.transfers.load[PeerId(node)])
 
-    policy.add(Demand("a", 3, (Term("rain", ((0, 64),)),)))
+    policy.add(OperatorDemand("a", 3, (DemandTerm("rain", ((0, 64),)),)))
 
-    assert policy.transfers.steps[StreamName("rain", ((0, 64),))].host == 31
+    assert policy.transfers.steps[JointName("rain", ((0, 64),))].host == 31
 
 
 def test_ours_begins_nothing_twice() -> None:
     policy = uniform(16, 64, CHEAP)
-    policy.add(Demand("a", 3, (Term("rain", ((0, 256),)),)))
+    policy.add(OperatorDemand("a", 3, (DemandTerm("rain", ((0, 256),)),)))
     steps, load = dict(policy.transfers.steps), sum(policy.transfers.load.values())
 
-    policy.add(Demand("b", 200, (Term("rain", ((0, 256),)),)))
-    policy.add(Demand("c", 90, (Term("rain", ((64, 128),)),)))
+    policy.add(OperatorDemand("b", 200, (DemandTerm("rain", ((0, 256),)),)))
+    policy.add(OperatorDemand("c", 90, (DemandTerm("rain", ((64, 128),)),)))
 
     assert set(policy.transfers.steps) == set(steps)
-    rates = [policy.transfers.steps[StreamName("rain", area)].rate for area in (((0, 256),), ((64, 128),))]
+    rates = [policy.transfers.steps[JointName("rain", area)].rate for area in (((0, 256),), ((64, 128),))]
     assert sum(policy.transfers.load.values()) == load + sum(rates)
-    policy.remove(Demand("a", 3, (Term("rain", ((0, 256),)),)))
+    policy.remove(OperatorDemand("a", 3, (DemandTerm("rain", ((0, 256),)),)))
     assert set(policy.transfers.steps) == set(steps)
 
 
 def test_ours_ends_a_stream_once_that_is_wanted_by_itself_and_as_a_part() -> None:
     policy = uniform(16, 64, CHEAP)
-    demand = Demand("a", 3, (Term("rain", ((0, 256),)), Term("rain", ((0, 64),))))
+    demand = OperatorDemand("a", 3, (DemandTerm("rain", ((0, 256),)), DemandTerm("rain", ((0, 64),))))
     policy.add(demand)
 
     policy.remove(demand)
@@ -455,11 +455,11 @@ def test_ours_ends_a_stream_once_that_is_wanted_by_itself_and_as_a_part() -> Non
 
 def test_ours_merges_quarters_above_eight_edges() -> None:
     policy = uniform(32, 64, CHEAP)
-    policy.add(Demand("a", 3, (Term("rain", ((0, 256),)),)))
+    policy.add(OperatorDemand("a", 3, (DemandTerm("rain", ((0, 256),)),)))
 
     steps = policy.transfers.steps
-    whole = steps[StreamName("rain", ((0, 256),))]
-    assert whole.inputs == tuple(StreamName("rain", ((n, n + 64),)) for n in range(0, 256, 64))
+    whole = steps[JointName("rain", ((0, 256),))]
+    assert whole.inputs == tuple(JointName("rain", ((n, n + 64),)) for n in range(0, 256, 64))
     assert all(len(steps[quarter].inputs) == FAN_IN for quarter in whole.inputs)
 
 
@@ -470,9 +470,9 @@ def test_a_merge_gives_a_message_a_tick_or_all_that_it_gets() -> None:
 def test_ours_relieves_an_edge_of_sensors_and_nothing_is_lost() -> None:
     """One node has all sensors: more than it can read."""
     line = line_of([0, 128, 160, 192])
-    sensors = Sensors(tuple(range(0, 100)))
+    sensors = SensorPlaces(tuple(range(0, 100)))
     policy = OurPlacement(line, sensors, Costs(40_000, 1000, HALF, TENTH))
-    policy.add(Demand("a", 3, (Term("rain", ((0, 256),)),)))
+    policy.add(OperatorDemand("a", 3, (DemandTerm("rain", ((0, 256),)),)))
     assert policy.transfers.load[PeerId(0)] > 100_000
 
     orders = policy.balance()
@@ -484,7 +484,7 @@ def test_ours_relieves_an_edge_of_sensors_and_nothing_is_lost() -> None:
     assert all(step.delivered or policy.transfers.users(name) for name, step in steps.items())
     given = [n for order in orders for n in ids_of(_area(order))]
     assert len(given) == len(set(given))
-    demand = Demand("b", 3, (Term("rain", ((5, 90),)),))
+    demand = OperatorDemand("b", 3, (DemandTerm("rain", ((5, 90),)),))
     policy.add(demand)  # begins after the sensors have moved
     assert counted(policy, demand) == Counter(("rain", n) for n in range(5, 90))
 
@@ -496,8 +496,8 @@ def _area(order: PlacingOrder) -> Ranges:
 
 def test_ours_moves_a_joint_away_from_a_node_that_is_overloaded_later() -> None:
     policy = uniform(8, 64, Costs(30_000, 1000, HALF, TENTH))
-    policy.add(Demand("a", 3, (Term("rain", ((0, 256),)),)))
-    joint = StreamName("rain", ((0, 256),))
+    policy.add(OperatorDemand("a", 3, (DemandTerm("rain", ((0, 256),)),)))
+    joint = JointName("rain", ((0, 256),))
     host = policy.transfers.steps[joint].host
     policy.transfers.sense(host, 19_000)
 
@@ -511,7 +511,7 @@ def test_ours_moves_a_joint_away_from_a_node_that_is_overloaded_later() -> None:
 def test_dsm_adds_a_node_for_half_of_an_overloaded_leaf_and_leaves_roots_alone() -> None:
     policy = uniform(8, 64, Costs(20_000, 1000, HALF, TENTH), "dsm")
     root = PeerId(0)
-    policy.add(Demand("a", 0, (Term("rain", ((0, 256),)),)))
+    policy.add(OperatorDemand("a", 0, (DemandTerm("rain", ((0, 256),)),)))
     before = policy.transfers.load[root]
 
     orders = policy.balance()

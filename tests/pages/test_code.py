@@ -15,6 +15,7 @@ import xarray as xr
 
 import sensorgrid
 from net_thread import NetThread
+from operator_lakes import make_lake
 from pages.reading import ROOT, Block, Place, markdown, pages
 from sensorgrid.client.sync import Client
 
@@ -34,11 +35,23 @@ def test_no_code_is_forgotten() -> None:
     pages = [
         "README.md",
         *["docs/client.md"] * 3,
+        *["docs/operators.md"] * 2,
         *["docs/pipeline.md"] * 2,
         "docs/runtime.md",
         "docs/sensors.md",
     ]
     assert found == pages
+
+
+def test_an_operator_is_evaluated_over_a_lake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    make_lake(tmp_path / "lake")
+    monkeypatch.chdir(tmp_path)
+    found: dict[str, Any] = {}
+
+    exec(block("docs/operators.md", 0).text, found)
+
+    assert found["warm"].sizes == {"time": 8}
+    assert 280 < float(found["warm"][-1]) < 290
 
 
 @pytest.mark.parametrize("block", BLOCKS, ids=lambda block: str(block.place))
@@ -66,6 +79,26 @@ def test_sensors_are_asked_for_as_the_page_says(
 
         assert list(names["found"]) == []  # nothing has ever been gridded here
         assert names["found"].missing == {}
+
+
+def test_an_operator_is_watched_as_the_page_says(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    source = block("docs/operators.md", 1).text.replace("print(", "said.append((", 1)
+    source = source.replace("coverage.item())", "coverage.item()))")
+    loop = compile(source, "docs/operators.md", "exec", ast.PyCF_ONLY_AST)
+    (given,) = [node for node in ast.walk(loop) if isinstance(node, ast.For)]
+    given.body.append(ast.parse("if len(said) == 2: break").body[0])
+    said: list[tuple[Any, ...]] = []
+    with NetThread(tmp_path, grid=GRID) as net:
+        net.net.tick = int(time.time())
+        net.publish_soon(TICKS_S, 400)
+        for node in ast.walk(loop):
+            if isinstance(node, ast.Constant) and node.value == "ws://localhost:7400":
+                node.value = net.url()
+
+        exec(compile(ast.fix_missing_locations(loop), "docs/operators.md", "exec"), {"said": said})
+
+    assert [len(one) for one in said] == [4, 4]
+    assert all(coverage == 1.0 for *_, coverage in said)
 
 
 def test_the_client_page_begins_as_the_readme_does() -> None:

@@ -34,12 +34,14 @@ HANDLED = {
         ("mosquitto",),
         ("reference",),
         ("sensors",),
+        *[("operator", name) for name in ("watch", "add", "list", "remove")],
     ],
     "test_lines_up.py": [("up",)],
     "test_lines_pipeline.py": [
         ("pipeline", name)
         for name in ("run", "backfill", "replay", "land", "status", "map", "export", "tidy", "verify")
-    ],
+    ]
+    + [("operator", "explain"), ("operator", "backfill")],
 }
 """which file runs the lines of which command"""
 
@@ -325,3 +327,24 @@ def test_a_query_streams_and_ends_in_good_order(line: Typed, shop: Workshop, tmp
             assert "stopped after" in log.read_text()
         for out in re.findall(r"--out (\S+)", line.text):
             assert (shop.folder / out).exists()
+
+
+@pytest.mark.long
+def test_operators_are_named_watched_and_forgotten(shop: Workshop) -> None:
+    from sensorgrid.configuration.network import read_network
+
+    network = read_network(shop.folder / "grid.toml")
+    with Served(shop.folder, network) as net:
+        shop.url = net.url()
+        net.net.tick = int(time.time() // network.grid.tick)
+        net.publish_soon(0.2, 2000)
+        for line in lines_of("operator", "add"):
+            assert "is known" in shop.run(line)
+        for line in lines_of("operator", "list"):
+            assert "mean(air_temperature)" in shop.run(line)
+        for line in lines_of("operator", "watch"):
+            with shop.started(line, r"watching at", r"(?m)^\d{4}-.* covered", ends=130) as log:
+                pass
+            assert "stopped after" in log.read_text()
+        for line in lines_of("operator", "remove"):
+            assert "is forgotten" in shop.run(line)

@@ -63,6 +63,19 @@ def test_status_tells_what_the_lake_holds(line: Typed, filled: Workshop) -> None
     assert re.search(r"air_temp\S* *│ +[1-9]", filled.run(line))
 
 
+@pytest.mark.parametrize("line", told("operator", "explain"))
+def test_an_operator_is_explained(line: Typed, filled: Workshop) -> None:
+    assert re.search(r"bytes per tick leave the regions, against [\d,]+", filled.run(line))
+
+
+@pytest.mark.parametrize("line", told("operator", "backfill"))
+def test_an_operator_is_calculated_over_the_lake(line: Typed, filled: Workshop) -> None:
+    assert re.search(r"\d\d:\d\d:\d\d │ +[-\d.e]+ │", filled.run(line))
+
+    (out,) = re.findall(r"--out (\S+)", line.text)
+    assert (filled.folder / out).read_text().startswith('"tick","time","value"')
+
+
 @pytest.mark.parametrize("line", told("pipeline", "map"))
 def test_a_map_is_drawn(line: Typed, filled: Workshop) -> None:
     filled.run(line)

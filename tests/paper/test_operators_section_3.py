@@ -3,9 +3,9 @@
 from fractions import Fraction
 
 from sensorgrid.model.ids import PeerId
-from sensorgrid.overlay.placing.demand import Costs, Demand, Sensors, Term
+from sensorgrid.overlay.placing.demand import Costs, DemandTerm, OperatorDemand, SensorPlaces
 from sensorgrid.overlay.placing.dsm import DomainSpacePlacement
-from sensorgrid.overlay.placing.line import Line
+from sensorgrid.overlay.placing.line import IdLine
 from sensorgrid.overlay.placing.paper import (
     CalculationName,
     DependentName,
@@ -16,8 +16,8 @@ from sensorgrid.overlay.placing.paper import (
 
 DIGITS = 6
 HALF, TENTH = Fraction(1, 2), Fraction(1, 10)
-LINE = Line({PeerId(n): 4 * n for n in range(16)}, DIGITS)
-SENSORS = Sensors(tuple(range(64)))
+LINE = IdLine({PeerId(n): 4 * n for n in range(16)}, DIGITS)
+SENSORS = SensorPlaces(tuple(range(64)))
 """four at each node, which has four IDs"""
 A, B = (0, 16), (32, 48)
 """ranges of IDs, each of four nodes"""
@@ -27,8 +27,8 @@ def placed(limit: int = 10**9, publish: int = 1000) -> PaperPlacement:
     return PaperPlacement(LINE, SENSORS, Costs(limit, publish, HALF, TENTH))
 
 
-def demand(*areas: tuple[int, int], place: int = 60, name: str = "s") -> Demand:
-    return Demand(name, place, tuple(Term("rain", (area,)) for area in areas))
+def demand(*areas: tuple[int, int], place: int = 60, name: str = "s") -> OperatorDemand:
+    return OperatorDemand(name, place, tuple(DemandTerm("rain", (area,)) for area in areas))
 
 
 def test_3b_filters_are_allocated_to_the_edges_of_the_tree() -> None:
@@ -63,7 +63,7 @@ def test_3b_the_next_node_is_the_joint_if_the_first_is_not_capable() -> None:
 def test_3b_several_ranges_of_ids_have_as_many_joints() -> None:
     """If there are multiple ID-space groups, there will be many joint nodes."""
     policy = placed()
-    policy.add(Demand("s", 60, (Term("rain", (A, B)),)))
+    policy.add(OperatorDemand("s", 60, (DemandTerm("rain", (A, B)),)))
 
     hosts = {name.part: policy.transfers.steps[name].host for name in _calculations(policy)}
     assert hosts == {A: 4, B: 12}
@@ -89,7 +89,7 @@ def test_3b_what_depends_on_several_areas_runs_at_the_root() -> None:
 def test_3b_figure_7_dependents_stay_with_all_inputs_and_leave_for_the_root_when_one_moves() -> None:
     """C3 needs the results of C2a and C2b: it must not go with one of them."""
     policy = placed(limit=30_000)
-    policy.add(Demand("s", 60, (Term("rain", (A,)), Term("level", (A,)))))
+    policy.add(OperatorDemand("s", 60, (DemandTerm("rain", (A,)), DemandTerm("level", (A,)))))
     assert policy.transfers.steps[DependentName("s")].host == 4
     policy.transfers.sense(PeerId(4), 10_000)
 
@@ -101,7 +101,9 @@ def test_3b_figure_7_dependents_stay_with_all_inputs_and_leave_for_the_root_when
 
 def test_3b_figure_6_an_overloaded_joint_asks_larger_ids_then_smaller_then_one_bit_shorter() -> None:
     """001110 and its order: neighbours of its prefix upwards, then downwards, then with one bit less."""
-    line = Line({PeerId(n): n for n in (0b001110, 0b001111, 0b001100, 0b001010, 0b010000, 0b110000)}, DIGITS)
+    line = IdLine(
+        {PeerId(n): n for n in (0b001110, 0b001111, 0b001100, 0b001010, 0b010000, 0b110000)}, DIGITS
+    )
 
     assert list(line.search(PeerId(0b001110))) == [0b001111, 0b001100, 0b001010, 0b010000, 0b110000]
 

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 from pyspark.sql import DataFrame, Row, SparkSession
 
+from sensorgrid.model.units import UNITS, canonical_of, conversion
 from sensorgrid.pipeline.ingest.attributes import KNOWN
 from sensorgrid.pipeline.ingest.parsing import canonical, parse
-from sensorgrid.pipeline.ingest.units import UNITS, canonical_of, conversion
 from sensorgrid.pipeline.schema import LETTER_BYTES_MAX, MEASUREMENT, RAW_BYTES_MAX, RECORD
 from sensorgrid.pipeline.sources.kafka import KafkaError, KafkaSettings, options_of, read_kafka, records_of
 from sensorgrid.pipeline.sources.mapping import Mapping, mapping_of, read_mapping

@@ -185,6 +185,21 @@ def test_a_lake_of_another_format_or_a_folder_of_something_else_is_refused(tmp_p
         Lake(str(tmp_path / "none")).check()
 
 
+def test_a_lake_is_made_where_brokers_have_put_their_folders_first(tmp_path: Path) -> None:
+    for name in ("roster", "operators"):
+        (tmp_path / "lake" / name).mkdir(parents=True)
+        (tmp_path / "lake" / name / "0000000000001.json").write_text("{}")
+
+    lake = Lake(str(tmp_path / "lake")).create()
+
+    assert lake.check() == lake
+    assert sorted(p.name for p in (tmp_path / "lake").iterdir()) == ["lake.json", "operators", "roster"]
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "roster").write_text("a file of somebody else")
+    with pytest.raises(LakeError, match="found other files"):
+        Lake(str(tmp_path / "other")).create()
+
+
 def test_a_block_comes_back_as_it_went_and_a_sink_keeps_it_once(tmp_path: Path) -> None:
     sink, one, other = LoopbackSink(str(tmp_path)), block(FIRST), block(FIRST, revision=1)
 

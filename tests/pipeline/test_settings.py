@@ -99,6 +99,11 @@ def test_a_batch_begins_when_a_tick_falls_due(
             "gridding.snow: found no such attribute in the grid, expected one of air_temp",
         ),
         ("[gridding.air_temperature]\ntransform = 'cube'", "transform"),
+        (
+            "[areas.A]\nbbox = [1, 2, 3, 4]\nfile = 'a.geojson'",
+            "areas.A: found bbox and file, expected one of",
+        ),
+        ("[areas.3h]\nbbox = [1, 2, 3, 4]", "areas.3h: found a name that looks like a time or a file"),
     ],
 )
 def test_a_mistake_is_told_with_file_key_found_and_expected(tmp_path: Path, text: str, message: str) -> None:

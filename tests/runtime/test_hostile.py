@@ -3,6 +3,7 @@
 import asyncio
 from pathlib import Path
 
+import msgspec
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -10,12 +11,14 @@ import pytest
 
 from nets import HELLO, Net, network, run, until, write_lake
 from sensorgrid.links import wire
-from sensorgrid.links.driver import greet
+from sensorgrid.links.driver import Peer, greet
+from sensorgrid.links.link import dial
 from sensorgrid.links.packing import can_pack, pack, unpack
 from sensorgrid.model.ids import PeerId
 from sensorgrid.model.query import Query
 from sensorgrid.overlay import messages
-from sensorgrid.overlay.codec import CodecError, decode, encode, mould_of
+from sensorgrid.overlay.codec import CodecError, decode, decode_all, encode, mould_of
+from sensorgrid.overlay.mechanisms.routing import ASKED_MAX
 from sensorgrid.overlay.messages import Clip, Want
 from sensorgrid.runtime import history
 
@@ -97,6 +100,99 @@ def test_a_client_that_asks_and_does_not_read_is_disconnected(tmp_path: Path) ->
             await until(lambda: ends, "the news of it")
 
             assert net.hosts[PeerId(0)].clients == 0
+
+    run(story)
+
+
+NESTED = b"\x91" * 100_000 + b"\xc0"
+"""a list in a list in a list"""
+
+
+def nested_hello() -> bytes:
+    """A greeting with a field more, which nobody reads, and which has no end."""
+    greeting = msgspec.msgpack.decode(wire.encode_greeting(HELLO))
+    head = msgspec.msgpack.encode(greeting | {"more": None})
+    return head[:-1] + NESTED
+
+
+@pytest.mark.parametrize(
+    "first", [nested_hello(), NESTED, b"", b"\xff" * 9], ids=["field", "list", "empty", "odd"]
+)
+def test_a_greeting_without_end_closes_its_connection_and_nothing_else(tmp_path: Path, first: bytes) -> None:
+    async def story() -> None:
+        async with Net(network(tmp_path, 1)) as net:
+            peer = Peer()
+            await dial(net.url(0), peer)
+            assert peer.link is not None
+            peer.link.send(first)
+            await until(lambda: peer.gone is not None, "the end of the connection")
+
+            client = await net.client()
+            client.pose(WORLD)
+            await net.publish()
+            await until(lambda: client.has(WORLD, 0), "a tick for somebody else")
+            assert not net.hosts[PeerId(0)].driver.failed.done()
+
+    run(story)
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        wire.ASK_SENSORS + b"\x81\xa4more" + NESTED,
+        wire.encode_ask_sensors(wire.AskSensors(bbox=(0.0, 10.0, 20.0, 0.0))),
+        wire.encode_ask_sensors(wire.AskSensors(bbox=(-1e308, -1e308, 1e308, 1e308))),
+    ],
+    ids=["without end", "south above north", "beyond everything"],
+)
+def test_an_odd_question_for_sensors_is_answered_or_ends_its_connection(tmp_path: Path, asked: bytes) -> None:
+    async def story() -> None:
+        async with Net(network(tmp_path, 1)) as net:
+            _, peer = await greet(net.url(0), wire.Hello(wire.VERSIONS, wire.OBSERVER))
+            heard: list[bytes] = []
+            peer.serve(heard.append, lambda reason: None)
+            assert peer.link is not None
+            peer.link.send(asked)
+            await until(lambda: heard or peer.gone is not None, "an answer, or the end")
+
+            assert not net.hosts[PeerId(0)].driver.failed.done()
+            peer.close()
+            await peer.ended.wait()
+
+    run(story)
+
+
+def test_a_message_without_end_closes_its_connection_and_nothing_else(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with Net(network(tmp_path, 1)) as net:
+            _, peer = await greet(net.url(0), HELLO)
+            peer.serve(lambda message: None, lambda reason: None)
+            assert peer.link is not None
+            body = b"\x95\xa5Leave\x01\x90" + NESTED + b"\xc0"
+            peer.link.send(b"\x01" + len(body).to_bytes(4, "little") + body)
+            await until(lambda: peer.gone is not None, "the end of the connection")
+
+            assert not net.hosts[PeerId(0)].driver.failed.done()
+
+    run(story)
+
+
+def test_a_question_for_a_million_cells_is_answered_for_some_of_them(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with Net(network(tmp_path, 1)) as net:
+            _, peer = await greet(net.url(0), HELLO)
+            heard: list[messages.Message] = []
+            peer.serve(lambda frame: heard.extend(decode_all(frame)), lambda reason: None)
+            assert peer.link is not None
+            cells = (*[1] * 100_000, *range(2, ASKED_MAX + 1_000))
+            peer.link.send(encode(messages.Ask(1, 0, cells)))
+            await until(lambda: len(heard) >= 2, "two answers")
+
+            found = [item for message in heard for item in message.items]  # type: ignore[attr-defined]
+            assert len(found) < 4 * ASKED_MAX
+            assert {cell for cell, _ in found} >= set(range(ASKED_MAX + 1, ASKED_MAX + 1_000))
+            peer.close()
+            await peer.ended.wait()
 
     run(story)
 

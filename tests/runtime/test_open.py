@@ -10,7 +10,9 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import trustme
 
+from command import call
 from nets import run_in_real_time, until, write_lake
 from runtime.test_processes import COMMAND, WORLD, Processes, admitted
 from sensorgrid.configuration.network import Network, read_network
@@ -197,6 +199,127 @@ def test_of_two_newcomers_with_one_number_the_second_gives_up(tmp_path: Path) ->
         assert (
             "--id: found 7, expected one that is free" in done.stderr or "found another one at" in done.stderr
         )
+
+
+@pytest.mark.long
+def test_newcomers_that_come_at_once_get_numbers_of_their_own(tmp_path: Path) -> None:
+    with open_network(tmp_path, 1) as net:
+        for number in (1, 2, 3):
+            command = (*COMMAND, "broker", "--join", net.url(0))
+            log = tmp_path / f"newcomer-{number}.log"
+            net.processes[number] = net.stack.enter_context(running(*command, log=log))
+
+        wait_for(lambda: len(net.roster.by_id) == 4, "all of them to be members")
+        assert net.running() == {0, 1, 2, 3}
+
+
+def test_a_newcomer_that_does_not_see_the_lake_is_told_so_and_founds_nothing(tmp_path: Path) -> None:
+    with open_network(tmp_path, 1) as net:
+        elsewhere = tmp_path / "elsewhere"
+        command = (*COMMAND, "broker", "--join", net.url(0), "--lake", str(elsewhere))
+
+        done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
+
+        assert done.returncode == 2
+        assert "found no roster, expected that of the network" in " ".join(done.stderr.split())
+        assert not elsewhere.exists()
+
+
+def test_brokers_that_were_stopped_together_while_they_left_are_members_again(tmp_path: Path) -> None:
+    with open_network(tmp_path, 2) as net:
+        for number in (0, 1):
+            os.kill(net.processes[number].pid, signal.SIGTERM)
+        for number in (0, 1):
+            net.processes[number].wait(PATIENCE_S)
+        net.launch(0, 1)
+
+        wait_for(
+            lambda: len(net.roster.by_id) == 2 and not any(m.leaving for m in net.roster.members),
+            "both to stay",
+        )
+        wait_for(lambda: {r.owner for r in net.roster.regions} == {0, 1}, "both to own something")
+
+
+@pytest.mark.long
+def test_a_broker_whose_address_has_changed_is_found_there(tmp_path: Path) -> None:
+    with open_network(tmp_path, 2) as net:
+        end(net.processes[1], signal.SIGINT)
+        config = tmp_path / "grid.toml"
+        url = f"ws://127.0.0.1:{free_port()}"
+        config.write_text(config.read_text().replace(net.url(1), url))
+        net.network = read_network(config)
+        net.launch(1)
+
+        wait_for(lambda: net.roster.by_id[PeerId(1)].url == url, "the new address")
+        # While it runs, nobody else can take its place by another address.
+        config.write_text(config.read_text().replace(url, f"ws://127.0.0.1:{free_port()}"))
+        again = (*COMMAND, "broker", str(config), "--id", "1")
+        done = subprocess.run(again, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
+        assert done.returncode == 2
+        assert "found another one at" in done.stderr
+
+
+def test_the_only_owner_does_not_leave_and_who_is_told_twice_waits_no_longer(tmp_path: Path) -> None:
+    with open_network(tmp_path, 1) as net:
+        net.join(1, "--relay")
+        leave = (*COMMAND, "network", "leave", str(tmp_path / "grid.toml"), "0")
+        done = subprocess.run(leave, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
+        assert done.returncode != 0
+        assert "found nobody else who stays and owns regions" in " ".join(done.stderr.split())
+
+        end(net.processes[0], signal.SIGTERM)
+
+        assert "not left" in (tmp_path / "broker-0.log").read_text()
+
+
+@pytest.mark.parametrize("is_wss", [False, True])
+def test_addresses_that_cannot_be_are_told(
+    tmp_path: Path, is_wss: bool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    wrong = (
+        (("--listen", "foo"), "--listen: found 'foo'"),
+        (("--listen", "127.0.0.1:99999"), "--listen: found '127.0.0.1:99999'"),
+        (("--url", "ws://127.0.0.1:abc"), "--url: found 'ws://127.0.0.1:abc'"),
+        (("--url", "ws://127.0.0.1:99999"), "--url: found 'ws://127.0.0.1:99999'"),
+        (("--url", "ws://0.0.0.0:7777"), "--url: found 'ws://0.0.0.0:7777'"),
+        (("--url", "wss://127.0.0.1:7777"), "expected ws://"),
+        (("--cert", "nowhere.pem"), "--cert: found it with ws://"),
+    )
+    tls = (((), "expected --cert and --key"), (("--ca", "nowhere.pem"), "--ca: found no file nowhere.pem"))
+    with open_network(tmp_path, 1) as net:
+        url = net.url(0).replace("ws://", "wss://") if is_wss else net.url(0)
+        for arguments, words in tls if is_wss else wrong:
+            done = call(monkeypatch, capsys, "broker", "--join", url, *arguments)
+
+            assert done.returncode == 2
+            assert words in " ".join(done.stderr.split())
+
+
+@pytest.mark.long
+def test_a_newcomer_of_a_network_with_tls_speaks_tls_too(tmp_path: Path) -> None:
+    authority = trustme.CA()
+    certificate = authority.issue_cert("127.0.0.1")
+    authority.cert_pem.write_to_path(tmp_path / "ca.pem")
+    certificate.private_key_pem.write_to_path(tmp_path / "key.pem")
+    certificate.cert_chain_pems[0].write_to_path(tmp_path / "cert.pem")
+    config, port = tmp_path / "grid.toml", free_port()
+    config.write_text(
+        f'{CONFIG}[[network.brokers]]\nid = 0\nurl = "wss://127.0.0.1:{port}"\n'
+        '[network.tls]\ncert_file = "cert.pem"\nkey_file = "key.pem"\nca_file = "ca.pem"\n'
+    )
+    with ExitStack() as stack:
+        net = OpenProcesses(read_network(config), config, stack)
+        net.launch(0)
+        files = [f"--{name}={tmp_path / name}.pem" for name in ("cert", "key", "ca")]
+        net.join(1, *files)
+        wait_for(lambda: {r.owner for r in net.roster.regions} == {0, 1}, "the newcomer to own something")
+
+        shown = subprocess.run(
+            (*COMMAND, "network", "show", net.url(1), f"--ca={tmp_path / 'ca.pem'}"),
+            capture_output=True, text=True, timeout=PATIENCE_S, check=False,
+        )  # fmt: skip
+        assert shown.returncode == 0, shown.stderr
+        assert "wss://" in net.url(1)
 
 
 @pytest.mark.long

@@ -13,7 +13,7 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 import sensorgrid
@@ -23,7 +23,7 @@ from sensorgrid.client.sensors import SensorsError, find_sensors, owners_of, que
 from sensorgrid.index.cell import Cell
 from sensorgrid.links import wire
 from sensorgrid.links.observer import Observer
-from sensorgrid.model.area import inside, points_around
+from sensorgrid.model.area import check_bbox, inside, points_around
 from sensorgrid.model.errors import QueryError
 from sensorgrid.model.grid import Grid
 from sensorgrid.model.ids import PeerId
@@ -220,18 +220,24 @@ def lakes(tmp_path_factory: pytest.TempPathFactory) -> Any:
     return lake
 
 
+GRIDS = [
+    GRID,
+    Grid(shape=(32, 32), extent=(-10, 35, 30, 60), resolution_bits=(1, 1, 1), region_digits=2),
+    Grid(shape=(32, 32), extent=(0, 0, 320, 320), coordinates="planar", resolution_bits=(1, 1, 1)),
+]
+hostile = st.floats(allow_nan=False, allow_infinity=False) | st.sampled_from(
+    [0.0, 10.0, 60.0, 359.0, 721.0, -1e4, 1e300, -1e300, 1e308, -1e308]
+)
+
+
 @settings(max_examples=200, deadline=None)
 @given(
-    bbox=boxes | st.tuples(st.floats(-300, 500), st.floats(-90, 0), st.floats(-300, 500), st.floats(0, 90)),
+    bbox=boxes
+    | st.tuples(st.floats(-300, 500), st.floats(-90, 0), st.floats(-300, 500), st.floats(0, 90))
+    | st.tuples(hostile, hostile, hostile, hostile),
     x=st.floats(-180, 180),
     y=st.floats(-90, 90),
-    grid=st.sampled_from(
-        [
-            GRID,
-            Grid(shape=(32, 32), extent=(-10, 35, 30, 60), resolution_bits=(1, 1, 1), region_digits=2),
-            Grid(shape=(32, 32), extent=(0, 0, 320, 320), coordinates="planar", resolution_bits=(1, 1, 1)),
-        ]
-    ),
+    grid=st.sampled_from(GRIDS),
 )
 def test_the_points_around_a_box_hold_every_position_in_it(bbox: Any, x: float, y: float, grid: Grid) -> None:
     west, south, east, north = grid.extent
@@ -244,6 +250,44 @@ def test_the_points_around_a_box_hold_every_position_in_it(bbox: Any, x: float, 
     assert around is not None
     ix, iy = grid.index_of(x, y)
     assert any(b.x0 <= ix < b.x1 and b.y0 <= iy < b.y1 for b in grid.plain_boxes(around))
+
+
+@settings(max_examples=200, deadline=None)
+@given(bbox=st.tuples(hostile, hostile, hostile, hostile), grid=st.sampled_from(GRIDS))
+@example(bbox=(1e308, 0.0, -1e308, 10.0), grid=GRID)
+@example(bbox=(0.0, -1e308, 10.0, 1e308), grid=GRID)
+@example(bbox=(0.0, 60.0, 10.0, 40.0), grid=GRID)
+@example(bbox=(-1e308, 0.0, 1e308, 10.0), grid=GRIDS[2])
+@example(bbox=(200.0, 0.0, 100.0, 10.0), grid=GRIDS[2])
+def test_any_finite_box_can_be_asked_for(bbox: Any, grid: Grid, lakes: Any) -> None:
+    _, table = lakes(0)
+    ours = (table.x >= grid.extent[0]) & (table.x <= grid.extent[2])
+    ours &= (table.y >= grid.extent[1]) & (table.y <= grid.extent[3])
+    few = replace(table, grid=grid, x=np.where(ours, table.x, 5.0), y=np.where(ours, table.y, 50.0))
+
+    found = few.find(wire.AskSensors(bbox), NOW_US)
+
+    assert sorted(found.rows) == np.flatnonzero(inside(grid, bbox, few.x, few.y)).tolist()
+
+
+def test_longitudes_many_turns_away_are_those_of_the_first_turn(lakes: Any) -> None:
+    _, table = lakes(0)
+
+    near, far = (table.find(wire.AskSensors((w, -90.0, e, 90.0)), 0) for w, e in ((0, 90), (3600, 3690)))
+
+    assert 0 < near.matched < len(table)
+    assert far.rows.tolist() == near.rows.tolist()
+
+
+def test_names_that_nobody_measures_leave_nothing_behind(lakes: Any) -> None:
+    _, table = lakes(0)
+
+    found = [table.find(wire.AskSensors(attribute=f"x{n}"), NOW_US).matched for n in range(100)]
+
+    assert not any(found)
+    assert table._by_attribute.keys() <= {None, *table.attributes}
+    assert table.find(wire.AskSensors(attribute=ATTRIBUTES[0]), NOW_US).matched > 0
+    assert ATTRIBUTES[0] in table._by_attribute, "what is measured is kept"
 
 
 def test_pages_together_are_everything_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -481,6 +525,23 @@ def _as_before(host: Any, peer: Any, asked: bytes) -> None:
     host._answer(peer, wire.encode_status(host.status()))
 
 
+def test_a_question_that_fails_is_answered_with_the_reason(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: Any) -> None:
+        raise ZeroDivisionError("a fault of ours")
+
+    logged: list[str] = []
+    monkeypatch.setattr(SensorTable, "find", fail)
+    table = desk.SensorDesk(str(tmp_path), GRID, lambda event, **fields: logged.append(event))
+
+    asked = wire.encode_ask_sensors(wire.AskSensors())
+    told = asyncio.run(table.answer(asked, PeerId(0), network(tmp_path).roster))
+
+    assert "the question cannot be answered: a fault of ours" in told.error
+    assert "question for sensors not answered" in logged
+
+
 def test_too_many_questions_at_once_are_refused(tmp_path: Path) -> None:
     async def work() -> None:
         table = desk.SensorDesk(str(tmp_path), GRID, lambda event, **fields: None)
@@ -500,7 +561,12 @@ def test_too_many_questions_at_once_are_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("wrong", "text"),
     [
-        ({"bbox": (0, 10, 1, 5)}, "south <= north"),
+        ({"bbox": (0, 10, 1, 5)}, "found south 10 > north 5, expected south <= north"),
+        ({"bbox": (0, 10, 1)}, "expected four finite numbers"),
+        ({"bbox": ("a", 1, 2, 3)}, "expected four finite numbers"),
+        ({"bbox": 5}, "bbox: found 5, expected four finite numbers"),
+        ({"bbox": (float("nan"), 0, 1, 5)}, "expected four finite numbers"),
+        ({"bbox": (0, 0, float("inf"), 5)}, "expected four finite numbers"),
         ({"flagged": 1.5}, "a share from 0 to 1"),
         ({"silent": "soon"}, "silent: found 'soon'"),
         ({"at": "2026-03-10"}, "time zone"),
@@ -509,6 +575,17 @@ def test_too_many_questions_at_once_are_refused(tmp_path: Path) -> None:
 def test_a_question_that_cannot_be_right_is_refused_before_anybody_is_asked(wrong: Any, text: str) -> None:
     with pytest.raises(QueryError, match=text):
         question(**wrong)
+
+
+def test_a_box_that_cannot_be_meant_on_this_grid_is_refused() -> None:
+    check_bbox(GRID, (-720.0, 0.0, 720.0, 10.0))
+    check_bbox(GRID, (170.0, 0.0, -170.0, 10.0))
+    check_bbox(GRIDS[2], (1e6, 0.0, 1e6, 10.0))
+
+    with pytest.raises(QueryError, match=r"found longitudes 721 and 0, expected them in \[-720, 720\]"):
+        check_bbox(GRID, (721.0, 0.0, 0.0, 10.0))
+    with pytest.raises(QueryError, match="found west 5 > east 4, expected west <= east on a plane"):
+        check_bbox(GRIDS[2], (5.0, 0.0, 4.0, 10.0))
 
 
 def test_from_python_and_as_files(tmp_path: Path) -> None:

@@ -24,7 +24,7 @@ def test_of_many_that_write_one_version_one_succeeds(tmp_path: Path) -> None:
     begin = threading.Barrier(8)
 
     def write(number: int) -> None:
-        store = RosterStore(str(tmp_path))
+        store = RosterStore(str(tmp_path), founds=True)
         begin.wait(PATIENCE_S)
         if store.write(roster(1, number)):
             won.append(number)
@@ -36,11 +36,11 @@ def test_of_many_that_write_one_version_one_succeeds(tmp_path: Path) -> None:
         thread.join(PATIENCE_S)
 
     (winner,) = won
-    assert RosterStore(str(tmp_path)).newest() == roster(1, winner)
+    assert RosterStore(str(tmp_path), founds=True).newest() == roster(1, winner)
 
 
 def test_the_newest_is_found_by_one_who_knows_an_older_one(tmp_path: Path) -> None:
-    store, other = RosterStore(str(tmp_path)), RosterStore(str(tmp_path))
+    store, other = RosterStore(str(tmp_path), founds=True), RosterStore(str(tmp_path), founds=True)
     store.write(roster(1))
     assert store.newest() == roster(1)
 
@@ -52,25 +52,58 @@ def test_the_newest_is_found_by_one_who_knows_an_older_one(tmp_path: Path) -> No
 
 @pytest.mark.parametrize("content", [b"", b"{}", b"\xff\xfe", b'{"version": "x"}', b"[" * 100_000])
 def test_what_is_no_roster_is_told(tmp_path: Path, content: bytes) -> None:
-    store = RosterStore(str(tmp_path))
+    store = RosterStore(str(tmp_path), founds=True)
     store.write(roster(1))
     (tmp_path / "roster" / "0000000000002.json").write_bytes(content)
 
-    with pytest.raises(StoreError, match=r"roster: found .*, expected rosters"):
+    with pytest.raises(StoreError, match=r"0000000000002\.json: found no roster of this version"):
         store.newest()
+
+
+def test_what_people_put_beside_rosters_does_not_matter(tmp_path: Path) -> None:
+    store = RosterStore(str(tmp_path), founds=True)
+    store.write(roster(1))
+    content = (tmp_path / "roster" / "0000000000001.json").read_bytes()
+    for name in ("backup.json", "9999.json", "00000000000019.json", "notes.txt"):
+        (tmp_path / "roster" / name).write_bytes(content)
+
+    store.write(roster(2))
+
+    assert RosterStore(str(tmp_path)).newest() == roster(2)
+
+
+def test_a_copy_under_another_version_is_no_roster(tmp_path: Path) -> None:
+    store = RosterStore(str(tmp_path), founds=True)
+    store.write(roster(1))
+    content = (tmp_path / "roster" / "0000000000001.json").read_bytes()
+    (tmp_path / "roster" / "0000000000007.json").write_bytes(content)
+
+    with pytest.raises(
+        StoreError, match=r"0000000000007.json: found no roster of this version \(version 1\)"
+    ):
+        store.newest()
+
+
+def test_who_does_not_found_a_network_makes_no_folder(tmp_path: Path) -> None:
+    store = RosterStore(str(tmp_path / "lake"))
+
+    assert store.newest() is None
+    with pytest.raises(StoreError, match="no folder"):
+        store.write(roster(1))
+    assert not (tmp_path / "lake").exists()
 
 
 def test_a_folder_that_cannot_be_made_is_told(tmp_path: Path) -> None:
     (tmp_path / "lake").write_text("a file")
 
     with pytest.raises(StoreError, match="expected to write there"):
-        RosterStore(str(tmp_path / "lake")).write(roster(1))
+        RosterStore(str(tmp_path / "lake"), founds=True).write(roster(1))
 
 
 def test_a_disk_that_hangs_takes_one_thread_and_no_more(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    hangs, store = threading.Event(), RosterStore(str(tmp_path))
+    hangs, store = threading.Event(), RosterStore(str(tmp_path), founds=True)
     newest = store.newest
     monkeypatch.setattr(rosters, "ANSWER_S", 0.05)
 

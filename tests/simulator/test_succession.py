@@ -5,8 +5,12 @@ import pytest
 
 from hands import GRID, box_query, cell, settings
 from sensorgrid.model.ids import PeerId
+from sensorgrid.overlay.balance import STEADY
+from sensorgrid.overlay.geography import box_of
 from sensorgrid.overlay.mechanisms.succession import LEASE, OFTEN, RARELY, WINDOW
+from sensorgrid.overlay.placement import Draft
 from sensorgrid.overlay.policies.interface import Never
+from sensorgrid.overlay.policies.ours import Ours
 from sensorgrid.overlay.roster import Roster
 from sensorgrid.simulator.checkers import brokers_of, circles, conservation, rosters
 from worlds import SmallWorld
@@ -21,7 +25,8 @@ class Open(SmallWorld):
     """A network of four whose roster changes by itself."""
 
     def __init__(self, **changes: object) -> None:
-        super().__init__(OWNERS, beat_s=BEAT_S, alive_s=1.0, backoff_max_s=2.0, ring_ticks=64, **changes)  # type: ignore[arg-type]
+        chosen = {"beat_s": BEAT_S, "alive_s": 1.0, "backoff_max_s": 2.0, "ring_ticks": 64} | changes
+        super().__init__(OWNERS, **chosen)  # type: ignore[arg-type]
         self.suspended: set[PeerId] = set()
         self.looks = 0
         """questions to the store"""
@@ -137,6 +142,37 @@ def test_without_the_store_nobody_takes_anything_over_and_streams_go_on() -> Non
     assert world.at_rest() == []
 
 
+def test_one_that_was_stopped_while_it_left_and_is_started_again_stays() -> None:
+    world = Open()
+    world.tick(3)
+    marked = Draft(world.roster)
+    marked.leave(PeerId(1))
+    world.crash(PeerId(1))
+    world.roster = world.store[2] = marked.done()
+
+    world.restart(PeerId(1))
+    world.join(PeerId(1), world.roster.by_id[PeerId(1)].place)
+    world.tick(3 * LEASE)
+
+    assert world.left == set()
+    assert not world.roster.by_id[PeerId(1)].leaving
+    assert world.owning() == OWNERS
+    assert world.at_rest() == []
+
+
+def test_one_that_is_marked_while_it_runs_goes() -> None:
+    world = Open()
+    world.join(PeerId(1), world.roster.by_id[PeerId(1)].place)
+    world.tick(3)
+
+    marked = Draft(world.roster)
+    marked.leave(PeerId(1))
+    world.roster = world.store[marked.done().version] = marked.done()
+    world.tick(2 * RARELY)
+
+    assert world.left == {PeerId(1)}
+
+
 @pytest.mark.parametrize("before", range(3, 9))
 def test_one_that_says_that_it_leaves_while_the_store_is_away_leaves_later(before: int) -> None:
     world = Open()
@@ -178,7 +214,9 @@ def test_at_rest_nothing_changes_and_little_is_said() -> None:
     world.pass_(60)
 
     assert world.roster.version == version == 1
-    assert 2 * 60 / OFTEN <= world.looks - looked + 2 <= 2 * 60 / OFTEN + 2 * 60 / RARELY + 4  # two of four look often
+    assert (
+        2 * 60 / OFTEN <= world.looks - looked + 2 <= 2 * 60 / OFTEN + 2 * 60 / RARELY + 4
+    )  # two of four look often
     assert len(said) / 60 / 4 < 12  # messages of a broker in a second
 
 
@@ -226,3 +264,48 @@ def test_a_roster_that_nobody_can_take_is_not_asked_about_without_a_pause() -> N
 
 def test_the_grid_is_that_of_the_others() -> None:
     assert GRID.region_digits == 3
+
+
+def crowd(world: Open, digits: str, clients: int) -> list[PeerId]:
+    """Clients that all want a region, each from its owner."""
+    box = box_of(GRID, cell(digits))
+    ask = box_query(box.x0, box.y0, box.x1, box.y1)
+    return [world.pose(ask, at=world.owning()[digits]) for _ in range(clients)]
+
+
+def test_one_with_much_more_load_than_the_one_beside_it_gives_a_region_away_and_no_more() -> None:
+    world = Open(policy=lambda: Ours(True))
+    clients = [*crowd(world, "010", 8), *crowd(world, "011", 8)]
+    world.tick(8)
+    assert world.roster.version == 1, "it does not wait"
+    before = world.owning()
+
+    world.tick(2 * STEADY, pause_s=1.0)
+
+    after = world.owning()
+    moved = {digits for digits in before if after[digits] != before[digits]}
+    assert moved in ({"010"}, {"011"})
+    assert after[moved.pop()] in (0, 2)
+    version = world.roster.version
+    world.tick(2 * STEADY, pause_s=1.0)
+    assert world.roster.version == version, "it goes back and forth"
+    assert [world.heard(client) for client in clients] == [["admitted"]] * 16
+    assert world.at_rest() == []
+
+
+@pytest.mark.parametrize(
+    "crowds",
+    [
+        pytest.param({"010": 1, "011": 1}, id="too little to be worth it"),
+        pytest.param({"010": 16}, id="it would only be another one that has it all"),
+        pytest.param({"000": 7, "001": 3, "010": 8, "011": 8, "100": 5, "101": 5}, id="not twice as much"),
+    ],
+)
+def test_a_load_that_a_hand_over_would_not_even_out_stays_where_it_is(crowds: dict[str, int]) -> None:
+    world = Open(policy=lambda: Ours(True))
+    for digits, clients in crowds.items():
+        crowd(world, digits, clients)
+
+    world.tick(2 * STEADY, pause_s=1.0)
+
+    assert world.roster.version == 1

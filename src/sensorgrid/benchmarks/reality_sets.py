@@ -15,11 +15,11 @@ import numpy as np
 
 from sensorgrid.benchmarks.truth import TruthError
 from sensorgrid.model.grid import Grid
+from sensorgrid.model.units import conversion
 from sensorgrid.pipeline.gridding.groups import WIND, groups_of
 from sensorgrid.pipeline.gridding.measurements import Measurements
 from sensorgrid.pipeline.gridding.series import SeriesLimits
 from sensorgrid.pipeline.ingest.attributes import KNOWN
-from sensorgrid.pipeline.ingest.units import conversion
 from sensorgrid.pipeline.verification.network import StationNetwork, evenly, network_of
 
 PM25 = "mass_concentration_of_pm2p5_ambient_aerosol_particles_in_air"

@@ -663,8 +663,8 @@ def _root_after(result: Result) -> FoundFigure | None:
 
 
 OPERATORS = Command(
-    "operators",
-    "Operators inside the network",
+    "placing",
+    "Where operators run inside the network",
     ("experiment", "operators"),
     (
         *(
@@ -713,7 +713,7 @@ OPERATORS = Command(
     full=("--seeds", "1-10"),
 )
 
-ROOMS = ("experiments/", "simulator/", "overlay/", "index/", "model/", "cli/experiment.py")
+ROOMS = ("experiments/", "simulator/", "overlay/", "operators/", "index/", "model/", "cli/experiment.py")
 """what an experiment is made of: figures stay when only the pipeline or the sockets have changed"""
 SIMULATED = tuple(
     replace(command, rooms=ROOMS)

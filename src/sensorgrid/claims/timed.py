@@ -478,7 +478,7 @@ def _used_unlike(result: Result) -> Iterator[FoundFigure]:
 
 def _modes_unlike(result: Result) -> float:
     """Sizes at which a stream uses or flags other measurements than the batch."""
-    names = ("used", "flagged", "duplicate", "blocks")
+    names = ("used", "flagged", "duplicate")  # blocks are more in a stream whose ticks come in parts
     counts: dict[int, set[tuple[int, ...]]] = {}
     for row in result["rows"]:
         if row["mode"] != "reference":
@@ -606,12 +606,54 @@ SENSORS = Command(
             lambda r: least(_scans(r, "town")),
             at_least=20.0,
             unit="×",
+            when=When.FULL_BUT_SHOWN,
         ),
         Claim(
             "a broker holds a sensor in at most 256 bytes",
             lambda r: most(_bytes_per_sensor(r)),
             at_most=256.0,
             unit="bytes",
+        ),
+    ),
+    timed=True,
+)
+
+
+# operators
+
+
+def _against(result: Result, key: str) -> Iterator[FoundFigure]:
+    from sensorgrid.benchmarks.operators import ratios
+
+    for row in ratios(result["rows"]):
+        if key in row:
+            yield FoundFigure(row[key], f"worst: {row['operators']:,} × {row['function']}")
+
+
+OPERATORS = Command(
+    "operators",
+    "Operators",
+    ("bench", "operators"),
+    (
+        Claim(
+            "10,000 operators over one grid are at least 100 times as fast as a loop of xarray expressions",
+            lambda r: least(_against(r, "times_xarray")),
+            at_least=100.0,
+            unit="×",
+            when=When.FULL_BUT_SHOWN,
+        ),
+        Claim(
+            "10,000 operators over one grid cost at most 3 times what one NumPy program per function does",
+            lambda r: most(_against(r, "of_numpy")),
+            at_most=3.0,
+            unit="×",
+            when=When.FULL_BUT_SHOWN,
+        ),
+        Claim(
+            "100 operators with equal sub-expressions cost at most 1.2 times what one does",
+            lambda r: most(_against(r, "of_one")),
+            at_most=1.2,
+            unit="×",
         ),
     ),
     timed=True,
@@ -628,6 +670,17 @@ DEMO = Command(
         Claim("no point that a client of the demo wanted is missing", lambda r: r["missing"], at_most=0.0),
         Claim("no point reaches a client of the demo twice", lambda r: r["duplicated"], at_most=0.0),
         Claim("no point differs from a batch over the same records", lambda r: r["wrong"], at_most=0.0),
+        Claim(
+            "no number that the brokers calculate differs from what one process makes of the batch",
+            lambda r: r["operator_wrong"],
+            at_most=0.0,
+        ),
+        Claim(
+            "brokers that calculate a mean send at least 10 times fewer bytes to each other than its values have",
+            lambda r: r["operator_saving"],
+            at_least=10.0,
+            unit="×",
+        ),
         Claim("all clients of the demo are served", lambda r: r["clients"], at_least=24.0),
         Claim(
             "sharing saves at least a third of the bytes between brokers",
@@ -672,4 +725,4 @@ DEMO = Command(
 )
 
 
-TIMED = (INDEX, OVERLAY, SENSORS, FANOUT, FLOOD, GRIDDING, PIPELINE, DEMO)
+TIMED = (INDEX, OVERLAY, SENSORS, OPERATORS, FANOUT, FLOOD, GRIDDING, PIPELINE, DEMO)

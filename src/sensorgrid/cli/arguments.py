@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from sensorgrid.model.errors import QueryError, SensorGridError
-from sensorgrid.model.grid import ORDER_2D, ORDER_3D, ORDER_4D, ORDER_5D, Dimension, Grid
+from sensorgrid.model.grid import ORDER_2D, ORDER_3D, ORDER_4D, ORDER_5D, Bbox, Dimension, Grid
 from sensorgrid.model.query import Query
 
 ORDERS: dict[str, tuple[Dimension, ...]] = {"2": ORDER_2D, "3": ORDER_3D, "4": ORDER_4D, "5": ORDER_5D}
@@ -62,12 +62,19 @@ def read_grid(
     )
 
 
+def read_bbox(text: str | None) -> Bbox | None:
+    """Four numbers; whether they are a box is for the one to say who takes them."""
+    if text is None:
+        return None
+    west, south, east, north = numbers("--bbox", text, "four numbers W,S,E,N such as -10,35,30,60", (4,))
+    return west, south, east, north
+
+
 def read_query(
     attribute: str, bbox: str | None, resolution: str, start: str | None, until: str | None
 ) -> Query:
     """The query that the options describe."""
-    expected = "four numbers W,S,E,N such as -10,35,30,60"
-    box: Any = None if bbox is None else numbers("--bbox", bbox, expected, (4,))
+    box: Any = read_bbox(bbox)
     parts = numbers("--resolution", resolution, "one number, or three X,Y,T such as 1/4,1/4,1/2", (1, 3))
     wanted: Any = parts[0] if len(parts) == 1 else parts
     begins = None if start is None else moment("--from", start)

@@ -41,6 +41,7 @@ def check(path: Path, records: int = 0) -> Iterator[Finding]:
         return
     yield Finding("ok", "configuration", str(path))
     yield from _attributes(settings)
+    yield from _areas(settings)
     usable = True
     for finding in _sources(settings):
         usable = usable and (finding.subject != "mappings" or finding.status != "fail")
@@ -104,6 +105,24 @@ def _attributes(settings: Any) -> Iterator[Finding]:
                 "warn", "attributes", f"{name}, which is not in the table (docs/reference.md)",
                 f"{hint} everything about it is learnt from data",
             )  # fmt: skip
+
+
+def _areas(settings: Any) -> Iterator[Finding]:
+    """Areas that operators name: whether each can be read, and meets the grid."""
+    from sensorgrid.operators.weights import clip
+
+    book, grid = settings.areas_of(), settings.grid.grid()
+    for name in book:
+        try:
+            met = clip(book[name], grid)
+        except SensorGridError as error:
+            yield Finding("fail", f"area {name}", str(error), "a box, a polygon or GeoJSON")
+            continue
+        if met is None:
+            yield Finding("fail", f"area {name}", "no point of the grid in it", f"one within {grid.extent}")
+        else:
+            share = met.total / float(clip(None, grid).total)  # type: ignore[union-attr]
+            yield Finding("ok", f"area {name}", f"{met.points:,} points, {share:.2%} of the grid")
 
 
 def _sources(settings: Any) -> Iterator[Finding]:
@@ -171,6 +190,9 @@ def _lake(settings: Any) -> Iterator[Finding]:
         yield _writable(subject, str(parent), f"none yet at {settings.lake}")
         return
     try:
+        if lake.is_vacant():
+            yield _writable(subject, settings.lake, f"none yet at {settings.lake}")
+            return
         lake.check()
         newest = lake.newest_tick()
         plan = lake.plan()

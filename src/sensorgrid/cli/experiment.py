@@ -116,13 +116,17 @@ def faults_command(
             help="An open network: brokers join, leave, die for good, flap, lose the store.",
         ),
     ] = False,
+    operators: Annotated[
+        bool, typer.Option("--operators", help="Besides, clients watch results of operators.")
+    ] = False,
 ) -> None:
     """Attack small worlds with random faults and check that every query ends as it should.
 
     Connections break or go half-open, brokers crash, pause, are cut off, regions change owner, queries come and go.
     In the end every query must have got exactly its points, or be suspended for lack of budget. Exit code 1 if not.
     In an open network, besides, each region has one owner at a time, is never long without a living one, and in the
-    end those who live are members.
+    end those who live are members. Watchers of operators must have every tick, in order, and in the end bit for bit
+    what one process calculates.
 
     Example: sensorgrid experiment faults --seeds 1-10000
     """
@@ -135,7 +139,7 @@ def faults_command(
     seeds = few if quick and seeds == FAULT_SEEDS else seeds
     target, chosen = arguments.read_target(json_file), arguments.read_seeds(seeds)
     _check_master(spark)
-    cases = faults.cases(chosen[0], chosen[-1], relays, is_open)
+    cases = faults.cases(chosen[0], chosen[-1], relays, is_open, operators)
 
     def told(portion: Row) -> None:
         for row in portion["schedules"]:
@@ -143,6 +147,7 @@ def faults_command(
                 said = f"seed {row['seed']}: {row['problems'][0]}"
                 errors.print(said, style="red", highlight=False, markup=False)
                 option = " --relays" if relays else " --open" if is_open else ""
+                option += " --operators" if operators else ""
                 again = f"sensorgrid experiment faults{option} --seeds {row['seed']}"
                 errors.print(f"  again: {again}", highlight=False)
 
@@ -151,7 +156,7 @@ def faults_command(
 
     rows = faults.rows_of(_swept(cases, spark, title, told))
     found = faults.summary(rows)
-    args = {"quick": quick, "seeds": seeds, "relays": relays, "open": is_open}
+    args = {"quick": quick, "seeds": seeds, "relays": relays, "open": is_open, "operators": operators}
     if write(target, result_of("experiment faults", args=args, summary=found, rows=rows)):
         wrong = len(found["failed"])
         verdict = f"{wrong:,} do not end as they should" if wrong else "all end as they should"

@@ -20,6 +20,8 @@ from sensorgrid.cli import (
     experiment,
     explain,
     network,
+    operator,
+    operator_live,
     pipeline,
     query,
     reference,
@@ -27,6 +29,7 @@ from sensorgrid.cli import (
     status,
     up,
 )
+from sensorgrid.cli.options import BoxText
 from sensorgrid.cli.output import result_of, write
 from sensorgrid.model.errors import SensorGridError
 from sensorgrid.model.grid import ATTRIBUTES
@@ -44,6 +47,11 @@ app.add_typer(bench_app, name="bench")
 bench_app.command("all")(bench_all.bench_all)
 app.add_typer(pipeline.app, name="pipeline")
 app.add_typer(network.app, name="network")
+app.add_typer(operator.app, name="operator")
+operator.app.command("watch")(operator_live.watch)
+operator.app.command("add")(operator_live.add)
+operator.app.command("list")(operator_live.list_)
+operator.app.command("remove")(operator_live.remove)
 app.add_typer(experiment.app, name="experiment")
 app.command("up")(up.up)
 app.command("broker")(broker.broker)
@@ -110,9 +118,7 @@ def explain_command(
             help=f"One of the grid's, or several with commas: {', '.join(ATTRIBUTES)}; without it, its first one."
         ),
     ] = None,
-    bbox: Annotated[
-        str | None, typer.Option(metavar="W,S,E,N", help="The box; without it, the whole grid.")
-    ] = None,
+    bbox: BoxText = None,
     resolution: Annotated[
         str,
         typer.Option(
@@ -362,6 +368,31 @@ def bench_sensors(
     args, used = {"quick": quick, "seeds": seeds}, machine("numpy", "numba", "pyarrow")
     if write(target, result_of("bench sensors", args=args, machine=used, rows=rows)):
         bench.show_asked(console, "The registry of sensors", registry.summary(rows))
+
+
+@bench_app.command("operators")
+def bench_operators(
+    json_file: JsonFile = None,
+    quick: Annotated[bool, typer.Option("--quick", help="A tenth of the operators.")] = False,
+    seeds: Annotated[str, typer.Option(metavar="A[-B]", help="Of areas and fields.")] = "1",
+) -> None:
+    """10,000 operators over one grid, against a loop of xarray expressions and one NumPy program per function.
+
+    Example: sensorgrid bench operators --quick --json operators.json
+    """
+    from sensorgrid.benchmarks import operators
+    from sensorgrid.benchmarks.machine import machine
+
+    target, chosen = arguments.read_target(json_file), arguments.read_seeds(seeds)
+    count = operators.OPERATORS_QUICK if quick else operators.OPERATORS_FULL
+    with errors.status("compiling operators") as status:
+        rows = [row | {"seed": s} for s in chosen for row in operators.run(count, s, status.update)]
+    args, used = {"quick": quick, "seeds": seeds}, machine("numpy", "scipy", "xarray", "shapely", "cql2")
+    summary = operators.ratios(rows)
+    if write(target, result_of("bench operators", args=args, machine=used, summary=summary, rows=rows)):
+        for s in chosen:
+            mine = [row for row in rows if row["seed"] == s]
+            bench.show_asked(console, "Operators, processor time per tick", operators.summary(mine))
 
 
 @bench_app.command("fanout")

@@ -48,7 +48,17 @@ class NetworkError(SensorGridError, RuntimeError):
 
 
 @app.command("show")
-def show(where: Where = "ws://localhost:7400", json_file: JsonFile = None) -> None:
+def show(
+    where: Where = "ws://localhost:7400",
+    ca: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="Certificate authority of a wss:// network, if not the file's.",
+        ),
+    ] = None,
+    json_file: JsonFile = None,
+) -> None:
     """Show brokers, places, regions, load and suspicion, and a map of who owns what.
 
     Example: sensorgrid network show ws://localhost:7400
@@ -56,8 +66,9 @@ def show(where: Where = "ws://localhost:7400", json_file: JsonFile = None) -> No
     from sensorgrid.cli.output import result_of, write
 
     target = arguments.read_target(json_file)
-    grid, roster = _roster(where)
-    loads = asyncio.run(_statuses(roster))
+    tls = _tls_of(where, ca)
+    grid, roster = _roster(where, tls)
+    loads = asyncio.run(_statuses(roster, tls))
     rows = [_row(member, roster, loads.get(member.id)) for member in roster.members]
     if write(target, result_of("network show", roster=roster.version, rows=rows)):
         console.print(_table(rows, roster.version))
@@ -85,8 +96,11 @@ def leave(
             raise NetworkError(
                 f"broker {number}: found none in roster {roster.version}, expected one of {known}"
             )
-        if all(m.leaving for m in roster.members if m.id != number):
-            raise NetworkError(f"broker {number}: found nobody else who stays, expected an heir")
+        relay = roster.by_id[PeerId(number)].relay
+        if not relay and all(m.leaving or m.relay for m in roster.members if m.id != number):
+            raise NetworkError(
+                f"broker {number}: found nobody else who stays and owns regions, expected an heir"
+            )
         draft = Draft(roster)
         draft.leave(PeerId(number))
         return draft.done()
@@ -110,7 +124,12 @@ def rebalance(
     from sensorgrid.overlay.placement import Draft, balanced, responsible
 
     _, roster = _roster(str(config))
-    load = _load_of(roster, asyncio.run(_statuses(roster)))
+    statuses = asyncio.run(_statuses(roster, _tls_of(str(config), None)))
+    if silent := [m.id for m in roster.members if m.id not in statuses and not m.relay]:
+        raise NetworkError(
+            f"broker {', '.join(map(str, silent))}: found no answer, expected its load: nobody can say what is even"
+        )
+    load = _load_of(roster, statuses)
     moves = balanced(roster, load)
     if not moves:
         console.print("load is even: nothing moves", highlight=False)
@@ -142,7 +161,24 @@ def roster_of_file(path: str | Path) -> tuple[Any, Any]:
     return network.grid, found or network.roster
 
 
-def _roster(where: str) -> tuple[Any, Any]:
+def _tls_of(where: str, ca: Path | None) -> Any:
+    """How brokers that speak TLS are dialled: by an authority that is named, or the file's, or the system's."""
+    import ssl
+
+    from sensorgrid.configuration.network import read_network
+
+    if ca is None and "://" not in where:
+        tls = read_network(where).options.tls
+        ca = None if tls is None or tls.ca_file is None else Path(tls.ca_file)
+    if ca is None:
+        return None
+    try:
+        return ssl.create_default_context(cafile=ca)
+    except (ssl.SSLError, OSError) as error:
+        raise NetworkError(f"--ca: found {error} in {ca}, expected a certificate authority in PEM") from None
+
+
+def _roster(where: str, tls: Any = None) -> tuple[Any, Any]:
     """The grid and the newest roster, as a broker or the lake tells them."""
     from sensorgrid.links import wire
     from sensorgrid.links.link import LinkError
@@ -152,7 +188,7 @@ def _roster(where: str) -> tuple[Any, Any]:
         return roster_of_file(where)
 
     async def asked() -> Any:
-        observer = Observer(where)
+        observer = Observer(where, tls=tls)
         try:
             await observer.ask()
         except TimeoutError:
@@ -189,12 +225,12 @@ def _changed(config: Path, wanted: Any) -> int:
             return int(draft.version)
 
 
-async def _statuses(roster: Any) -> dict[int, Any]:
+async def _statuses(roster: Any, tls: Any = None) -> dict[int, Any]:
     """What each broker says of itself; those that do not answer are left out."""
     from sensorgrid.links.observer import Observer
 
     async def ask(member: Any) -> Any:
-        observer = Observer(member.url, timeout_s=2.0)
+        observer = Observer(member.url, tls=tls, timeout_s=2.0)
         try:
             return await observer.status()
         finally:

@@ -53,7 +53,7 @@ def run_command(
     from sensorgrid.pipeline.sources.receiving import landing_daemons
 
     target, settings = arguments.read_target(json_file), _settings(config, master)
-    with _session(settings) as session, landing_daemons(settings, _say), _live() as listen:
+    with session_of(settings) as session, landing_daemons(settings, _say), _live() as listen:
         stop = _stop_on_signals()  # after Spark has started, which has a handler of its own
         outcome = jobs.run(session, settings, stop, seconds=seconds, listen=listen, say=_say)
     _finish("pipeline run", outcome, settings, target)
@@ -71,7 +71,7 @@ def backfill_command(
 
     target, settings = arguments.read_target(json_file), _settings(config, master)
     first, end = _moment("--from", start), _moment("--until", until)
-    with _session(settings) as session, errors.status("starting") as status:
+    with session_of(settings) as session, errors.status("starting") as status:
         _tell_unplaced(session, settings)
 
         def say(text: str) -> None:
@@ -104,7 +104,7 @@ def replay_command(
 
     target, settings = arguments.read_target(json_file), _settings(config, master)
     first, end = _moment("--from", start), _moment("--until", until)
-    with _session(settings) as session, _live() as listen:
+    with session_of(settings) as session, _live() as listen:
         _tell_unplaced(session, settings)
         stop = _stop_on_signals()
         outcome = jobs.replay(
@@ -183,7 +183,7 @@ def verify_command(
         _moment("--until", until),
     )
     settings = _settings(config, master)
-    with _session(settings) as session, errors.status("reading the sources") as status:
+    with session_of(settings) as session, errors.status("reading the sources") as status:
         drawn = networks(
             session, settings, attribute=attribute, first=first, until=end, ticks=ticks, say=status.update
         )
@@ -310,7 +310,7 @@ def _moment(name: str, text: str | None) -> datetime | None:
 
 
 @contextmanager
-def _session(settings: Any) -> Iterator[Any]:
+def session_of(settings: Any) -> Iterator[Any]:
     """A Spark session for the time of a job; what Spark itself says goes to a file beside the lake."""
     from sensorgrid.pipeline.spark.session import start_session
 

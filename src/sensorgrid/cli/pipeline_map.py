@@ -12,8 +12,8 @@ import numpy.typing as npt
 from sensorgrid.cli import coastlines
 from sensorgrid.model.errors import SensorGridError
 from sensorgrid.model.grid import Grid
+from sensorgrid.model.units import CUSTOMARY
 from sensorgrid.pipeline.ingest.attributes import KNOWN
-from sensorgrid.pipeline.ingest.units import CUSTOMARY
 from sensorgrid.pipeline.lake.folder import Lake
 
 WIND = ("eastward_wind", "northward_wind")

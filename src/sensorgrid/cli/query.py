@@ -15,6 +15,7 @@ from rich.console import Console
 from rich.live import Live
 
 from sensorgrid.cli import arguments
+from sensorgrid.cli.options import Authority, BoxText, Connect
 from sensorgrid.cli.output import result_of, write
 from sensorgrid.model.errors import QueryError
 from sensorgrid.model.query import Query
@@ -33,21 +34,11 @@ errors = Console(stderr=True)
 
 
 def query(
-    connect: Annotated[
-        str | None,
-        typer.Option(
-            "--connect",
-            metavar="URL",
-            envvar="SENSORGRID_URL",
-            help="A broker, or several with commas.  \\[default: ws://localhost:7400]",
-        ),
-    ] = None,
+    connect: Connect = None,
     attribute: Annotated[
         str | None, typer.Option(metavar="NAME[,NAME]", help="What to stream; left out, the grid's first.")
     ] = None,
-    bbox: Annotated[
-        str | None, typer.Option(metavar="W,S,E,N", help="The box; without it, the whole grid.")
-    ] = None,
+    bbox: BoxText = None,
     resolution: Annotated[
         str | None,
         typer.Option(
@@ -86,9 +77,7 @@ def query(
             "--roam/--no-roam", help="Whether other brokers may be dialled (not behind a firewall)."
         ),
     ] = True,
-    ca: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Certificate authority of a wss:// network.")
-    ] = None,
+    ca: Authority = None,
     plain: Annotated[bool, typer.Option("--plain", help="A line per tick, also on a terminal.")] = False,
     json_file: Annotated[
         Path | None,

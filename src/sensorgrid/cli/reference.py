@@ -32,6 +32,7 @@ _PLAIN = (
     (r"tuple\[tuple\[str, str\], \.\.\.\]", "table of texts"),
     (r"tuple\[str, \.\.\.\]", "list of texts"),
     (r"tuple\[float, float, float, float\]", "four numbers"),
+    (r"tuple\[tuple\[float, float\], \.\.\.\]", "list of pairs of numbers"),
     (r"tuple\[float, float\]", "two numbers"),
     (r"tuple\[int, int\]", "two whole numbers"),
     (r"tuple\[int, int, int\]", "three whole numbers"),
@@ -235,7 +236,7 @@ def _number(value: Any) -> str:
 
 
 def _units() -> Iterator[str]:
-    from sensorgrid.pipeline.ingest.units import CUSTOMARY, UNITS
+    from sensorgrid.model.units import CUSTOMARY, UNITS
 
     yield "## Units"
     yield "A value becomes *value × scale + offset* in the canonical unit. Maps show the customary one.\n"

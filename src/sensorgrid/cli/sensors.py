@@ -1,11 +1,12 @@
 """`sensorgrid sensors`: who measures, who is silent, who is often wrong."""
 
 import asyncio
+import contextlib
 import json
-import ssl
+import sys
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.box import SIMPLE_HEAD
@@ -13,6 +14,7 @@ from rich.console import Console
 from rich.table import Table
 
 from sensorgrid.cli import arguments
+from sensorgrid.cli.options import Authority, BoxText, Connect, JsonAlone
 
 if TYPE_CHECKING:
     from sensorgrid.client.sensors import Sensor, SensorList
@@ -21,21 +23,12 @@ SHOWN = 40
 """rows of the table; files hold all"""
 
 console = Console()
+errors = Console(stderr=True)
 
 
 def sensors(
-    connect: Annotated[
-        str | None,
-        typer.Option(
-            "--connect",
-            metavar="URL",
-            envvar="SENSORGRID_URL",
-            help="A broker, or several with commas.  \\[default: ws://localhost:7400]",
-        ),
-    ] = None,
-    bbox: Annotated[
-        str | None, typer.Option(metavar="W,S,E,N", help="The box; without it, the whole grid.")
-    ] = None,
+    connect: Connect = None,
+    bbox: BoxText = None,
     attribute: Annotated[
         str | None, typer.Option(metavar="NAME", help="That they measure; without it, any.")
     ] = None,
@@ -57,15 +50,12 @@ def sensors(
         typer.Option(metavar="MOMENT", help="When silence is judged, ISO 8601 with zone; else now."),
     ] = None,
     limit: Annotated[int, typer.Option(min=1, help="Bring at most so many.")] = 10_000,
-    json_file: Annotated[
-        Path | None, typer.Option("--json", metavar="FILE", help="Also write it here; - writes only that.")
-    ] = None,
+    json_file: JsonAlone = None,
     geojson: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Also write a GeoJSON file, for maps.")
+        Path | None,
+        typer.Option(metavar="FILE", help="Also write GeoJSON here, for maps; - writes only that."),
     ] = None,
-    ca: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="For wss://: the certificate authority's file.")
-    ] = None,
+    ca: Authority = None,
 ) -> None:
     """Find sensors by box and attribute, and those that are silent or often found bad.
 
@@ -74,18 +64,22 @@ def sensors(
     Example: sensorgrid sensors --bbox -10,35,30,60 --silent 1h --flagged 0.2 --connect ws://localhost:7400
     """
     from sensorgrid.cli.output import result_of, write
-    from sensorgrid.client.connection import urls_of
+    from sensorgrid.client.connection import context_of, urls_of
     from sensorgrid.client.sensors import find_sensors, question
 
     target, plot = arguments.read_target(json_file), arguments.read_target(geojson, "--geojson")
-    expected = "four numbers W,S,E,N such as -10,35,30,60"
-    box: Any = None if bbox is None else arguments.numbers("--bbox", bbox, expected, (4,))
+    alone = str(plot) == "-"
+    if alone and str(target) == "-":
+        raise arguments.ArgumentError(
+            "--geojson: found - beside --json -, expected one of them on standard output"
+        )
+    box = arguments.read_bbox(bbox)
     moment = None if at is None else arguments.moment("--at", at)
     asked = question(box, attribute=attribute, silent=silent, flagged=flagged, at=moment)
-    context = None if ca is None else ssl.create_default_context(cafile=ca)
-    found = asyncio.run(find_sensors(urls_of(connect), asked, limit=limit, tls=context))
+    found = asyncio.run(find_sensors(urls_of(connect), asked, limit=limit, tls=context_of(ca)))
     if plot is not None:
-        plot.write_text(json.dumps(found.to_geojson()) + "\n")
+        with contextlib.nullcontext(sys.stdout) if alone else plot.open("w") as file:
+            file.write(json.dumps(found.to_geojson()) + "\n")
     args = {
         "bbox": bbox, "attribute": attribute, "silent": silent, "flagged": flagged, "at": at, "limit": limit,
     }  # fmt: skip
@@ -95,7 +89,10 @@ def sensors(
         "roster": found.roster, "missing": [{"url": u, "reason": r} for u, r in found.missing.items()],
     }  # fmt: skip
     if write(target, result_of("sensors", args=args, **facts, rows=[s.to_dict() for s in found])):
-        show(found, attribute, moment or datetime.now(UTC))
+        if alone:
+            _notes(found, attribute, 0, errors)
+        else:
+            show(found, attribute, moment or datetime.now(UTC))
     if found.missing:
         raise typer.Exit(1)
 
@@ -105,7 +102,11 @@ def show(found: "SensorList", attribute: str | None, now: datetime) -> None:
     ordered = sorted(found, key=lambda s: (not (s.silent or s.flagged), -s.share, _since(s, now), s.id))
     if ordered:
         console.print(_table(ordered[:SHOWN], now))
-    more = len(ordered) - SHOWN
+    _notes(found, attribute, len(ordered) - SHOWN, console)
+
+
+def _notes(found: "SensorList", attribute: str | None, more: int, to: Console) -> None:
+    """What there is to say beside the sensors; `more` of them are not shown."""
     silent, flagged = sum(s.silent for s in found), sum(s.flagged for s in found)
     parts = [f"{found.matched:,} of {found.held:,} sensors"]
     parts += [f"{silent:,} silent"] if silent else []
@@ -113,15 +114,15 @@ def show(found: "SensorList", attribute: str | None, now: datetime) -> None:
     parts += [f"{more:,} more are not shown; --json has them"] if more > 0 else []
     parts += [f"{found.left_off:,} were not brought; see --limit"] if found.left_off else []
     parts += [f"newest report {found.newest:%Y-%m-%d %H:%M:%S}Z"] if found.newest is not None else []
-    console.print("; ".join(parts), style="dim", highlight=False, soft_wrap=True)
+    to.print("; ".join(parts), style="dim", highlight=False, soft_wrap=True)
     if attribute is not None and found.attributes and attribute not in found.attributes:
-        console.print(
+        to.print(
             f"nobody measures {attribute}; there is {', '.join(found.attributes)}",
             style="yellow", highlight=False, markup=False, soft_wrap=True,
         )  # fmt: skip
     for url, reason in found.missing.items():
         text = f"{url} does not answer, its sensors are missing: {reason}"
-        console.print(text, style="red", highlight=False, soft_wrap=True, markup=False)
+        to.print(text, style="red", highlight=False, soft_wrap=True, markup=False)
 
 
 def _since(sensor: "Sensor", now: datetime) -> float:

@@ -1,7 +1,6 @@
 """`sensorgrid status`: what brokers do, by their own account."""
 
 import asyncio
-from pathlib import Path
 from typing import Annotated, Any
 
 import msgspec
@@ -12,6 +11,7 @@ from rich.filesize import decimal
 from rich.table import Table
 
 from sensorgrid.cli import arguments
+from sensorgrid.cli.options import JsonAlone
 from sensorgrid.model.errors import SensorGridError
 
 console = Console()
@@ -25,9 +25,7 @@ def status(
             help="Of brokers, such as ws://localhost:7400, which is the default; or a grid's file, for all of its.",
         ),
     ] = None,
-    json_file: Annotated[
-        Path | None, typer.Option("--json", metavar="FILE", help="Also write it here; - writes only that.")
-    ] = None,
+    json_file: JsonAlone = None,
 ) -> None:
     """Ask brokers what they do: clients, streams, bytes sent to each other. They notice nothing of it.
 

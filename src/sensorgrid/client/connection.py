@@ -9,13 +9,13 @@ import asyncio
 import inspect
 import os
 import ssl
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from random import Random
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Self, overload
 
 import msgspec
 import numpy as np
@@ -27,6 +27,7 @@ from sensorgrid.client.explanation import Explanation, explain
 from sensorgrid.client.exports import open_export
 from sensorgrid.client.fields import Field, Labels, with_errors
 from sensorgrid.client.regridding import Method, Onto, widened
+from sensorgrid.client.results import AsyncResults
 from sensorgrid.client.resume import ResumeFile
 from sensorgrid.client.sensors import LIMIT, TIMEOUT_S, SensorList, ask_owners, question
 from sensorgrid.client.sharing import Demand, Sharing
@@ -38,10 +39,14 @@ from sensorgrid.links.link import ANSWER_S
 from sensorgrid.links.packing import can_pack
 from sensorgrid.model.errors import QueryError, SensorGridError
 from sensorgrid.model.grid import Bbox, Grid
-from sensorgrid.model.ids import BROKERS_MAX, PeerId
+from sensorgrid.model.ids import BROKERS_MAX, PeerId, QueryId
 from sensorgrid.model.names import ERROR
 from sensorgrid.model.query import Query
-from sensorgrid.overlay.events import Effect
+from sensorgrid.operators.areas import Area
+from sensorgrid.operators.plan import Operator, compile
+from sensorgrid.overlay.derived import StreamName
+from sensorgrid.overlay.events import Calculated, Cancelled, Effect, Reply, Watched
+from sensorgrid.overlay.formulas import ResultFormula
 from sensorgrid.overlay.roster import Roster, Summary
 from sensorgrid.overlay.session import Session
 
@@ -51,9 +56,12 @@ BUFFER = 16
 CELLS_ROAMING_MAX = 4
 """cells of a query that is fetched from the gateways themselves: they send exactly its points, whatever the cell, and
 cut a stream in parts where they want to move one"""
+RESULTS = 1 << 40
+"""numbers of operators begin here, those of queries at 0"""
 QUIET_S = 0.3
 """the newest tick is here when nothing has come for so long"""
 
+Tls = ssl.SSLContext | str | os.PathLike[str] | None
 Urls = str | Sequence[str]
 After = int | datetime | str | np.datetime64 | None
 
@@ -62,7 +70,7 @@ async def aconnect(
     url: Urls | None = None,
     *,
     roams: bool = True,
-    tls: ssl.SSLContext | str | os.PathLike[str] | None = None,
+    tls: Tls = None,
     timeout_s: float = ANSWER_S,
 ) -> "AsyncClient":
     """Connect to a network of brokers.
@@ -83,10 +91,10 @@ async def aconnect(
     Raises
     ------
     NotConnected
-        If no broker answers, with the reason for each.
+        If no broker answers, with the reason for each, or the file of the certificate authority is none.
     """
     urls = urls_of(url)
-    context = ssl.create_default_context(cafile=tls) if isinstance(tls, str | os.PathLike) else tls
+    context = context_of(tls)
     hello = wire.Hello(
         wire.VERSIONS,
         wire.CLIENT,
@@ -152,6 +160,8 @@ class AsyncClient:
         )
         self.sharing = Sharing(self.carried, self.settings.depth, self.settings.cells_max)
         self._streams: dict[Demand, AsyncStream] = {}
+        self._results: dict[QueryId, AsyncResults] = {}
+        self._watched = 0
         self._pumping = False
         self._timer: asyncio.TimerHandle | None = None
         self._closed = ""
@@ -197,6 +207,7 @@ class AsyncClient:
         """What the network carries, by CF standard name."""
         return self.grid.attributes
 
+    @overload
     def stream(
         self,
         query: Query,
@@ -208,13 +219,27 @@ class AsyncClient:
         onto: Any = None,
         method: Method = "linear",
         buffer: int = BUFFER,
-    ) -> AsyncStream:
-        """The fields of a query, one per tick, from now or the query's start on.
+    ) -> AsyncStream: ...
+    @overload
+    def stream(self, query: Operator, *, after: After = None, revisions: bool = False) -> AsyncResults: ...
+    def stream(
+        self,
+        query: Query | Operator,
+        *,
+        after: After = None,
+        resume: str | os.PathLike[str] | None = None,
+        errors: bool = True,
+        revisions: bool = False,
+        onto: Any = None,
+        method: Method = "linear",
+        buffer: int = BUFFER,
+    ) -> AsyncStream | AsyncResults:
+        """The fields of a query, one per tick, from now or the query's start on; or the results of an operator.
 
         Parameters
         ----------
         query
-            What is wanted.
+            What is wanted. Of an operator only `after` and `revisions` matter; see `watch`.
         after
             Begin with the first tick after this one (a number, or a moment): for a model that restarts.
         resume
@@ -230,6 +255,8 @@ class AsyncClient:
             Ticks that may wait for the consumer, before the network is told to wait.
         """
         self._check_open()
+        if isinstance(query, Operator):
+            return self.watch(query, after=after, revisions=revisions)
         query.box(self.grid)  # an unknown name is told with the names that people may ask for
         if buffer < 1:
             raise QueryError(f"buffer: found {buffer}, expected at least one tick")
@@ -243,6 +270,45 @@ class AsyncClient:
             first, until = point.next, point.until
         wanted = query if onto is None else widened(query, self.grid)
         return self._open(query, wanted, first, until, errors, revisions, target, buffer, file)
+
+    def watch(
+        self,
+        operator: Operator | str,
+        *,
+        after: After = None,
+        areas: Mapping[str, Area] | None = None,
+        revisions: bool = False,
+        inactive: bool = False,
+    ) -> AsyncResults:
+        """The results of an operator, one per tick, from now on; the network calculates them.
+
+        Parameters
+        ----------
+        operator
+            What is calculated, or its value alone, as text.
+        after
+            Begin with the first tick after this one (a number, or a moment).
+        areas
+            Areas that the operator names.
+        revisions
+            Whether a result that was given is given again when late data change it, with ``attrs["revision"]``.
+        inactive
+            Whether to give ticks at which the operator's `when` does not hold, as results without a value.
+        """
+        self._check_open()
+        plan = compile(operator, self.carried, areas)
+        formula = ResultFormula(plan)
+        first = self.grid.tick_at(datetime.now(UTC)) if after is None else self._tick_after(after)
+        number = QueryId(RESULTS + self._watched)
+        self._watched += 1
+
+        def end() -> None:
+            if self._results.pop(number, None) is not None and not self._closed:
+                self.driver.feed(Cancelled(number))
+
+        results = self._results[number] = AsyncResults(plan, self.grid, end, revisions, inactive)
+        self.driver.feed(Watched(number, StreamName(formula.digest, 1), formula.text, first))
+        return results
 
     async def latest(
         self,
@@ -377,6 +443,8 @@ class AsyncClient:
         if not self._stopped:
             self._stopped = True
             self._closed = self._closed or "closed here"
+            for results in list(self._results.values()):
+                results.fail(lost("closed here"))
             for stream in list(self._streams.values()):
                 stream.fail(lost("closed here"))
                 self.sharing.end(stream.demand)
@@ -479,6 +547,9 @@ class AsyncClient:
             raise lost(self._closed)
 
     def _effect(self, effect: Effect) -> None:
+        if isinstance(effect, Calculated | Reply) and (results := self._results.get(effect.query)):
+            results.handle(effect)
+            return
         self.sharing.now = self._loop.time()
         self.sharing.handle(effect)
         if not self._pumping:
@@ -529,6 +600,8 @@ class AsyncClient:
             self._give_up(ClientError(f"client: found a fault of its own ({type(error).__name__}: {error})"))
 
     def _give_up(self, error: ClientError) -> None:
+        for results in list(self._results.values()):
+            results.fail(error)
         for stream in list(self._streams.values()):
             stream.fail(error)
         self._closed = self._closed or str(error)
@@ -547,6 +620,21 @@ async def _to_its_end(work: Coroutine[Any, Any, None]) -> None:
     except asyncio.CancelledError:
         await task
         raise
+
+
+def context_of(tls: Tls) -> ssl.SSLContext | None:
+    """What connections trust: a context as it is, or one that trusts the certificate authority of a file."""
+    if not isinstance(tls, str | os.PathLike):
+        return tls
+    try:
+        return ssl.create_default_context(cafile=tls)
+    except ssl.SSLError:
+        found = "a file without a certificate"
+    except OSError as error:
+        found = "no such file" if isinstance(error, FileNotFoundError) else error.strerror or str(error)
+    raise NotConnected(
+        f"certificate authority {os.fspath(tls)!r}: found {found}, expected a file with its certificate (PEM)"
+    )
 
 
 def urls_of(url: Urls | None) -> list[str]:

@@ -5,9 +5,11 @@ ends of an interval that is lopsided, how many observations are within reach, an
 Nothing but Parquet and `plan.json` is read, so this needs neither brokers nor the pipeline.
 """
 
+import glob
 import json
 from collections.abc import Iterable
-from datetime import datetime
+from dataclasses import fields
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +22,12 @@ from sensorgrid.model.grid import Grid
 from sensorgrid.model.names import ERROR, long_name
 
 _POINTS = ("values", "error", "lower", "upper", "number_of_observations", "age")
+_FACTS = ("tick", "region", "revision", "x0", "y0", "width", "height")
+"""columns that say of what a row is"""
+_FILE = "__filename"
+"""of each row, as pyarrow tells it"""
+_TIMES = (datetime(1678, 1, 1, tzinfo=UTC), datetime(2262, 1, 1, tzinfo=UTC))
+"""that xarray's nanoseconds can tell"""
 _SAID = {"gaps": "gaps", "noise": "observation_noise", "transform": "observation_noise_after"}
 """columns that say something of all points, and the attributes that they become"""
 _BOUND = "end of the interval that holds the truth in 68 of 100 cases"
@@ -44,6 +52,11 @@ def read_lake(
         One or several; all that the lake has, if left out.
     start, until
         The first moment, and the one after the last; all ticks, if left out.
+
+    Raises
+    ------
+    ExportError
+        If there is no such lake, attribute or time, or a file of it cannot be read.
     """
     grid, tables = grid_of(lake), {}
     for name in [attributes] if isinstance(attributes, str) else list(attributes or grid.attributes):
@@ -60,7 +73,8 @@ def _table(root: Path, grid: Grid, name: str, start: datetime | None, until: dat
     import pyarrow.compute as pc
     import pyarrow.dataset as ds
 
-    paths = sorted(root.glob(f"tiles/attribute={name}/day=*/[!.]*.parquet"))
+    files = f"tiles/attribute={glob.escape(str(name))}/day=*/[!.]*.parquet"
+    paths = [str(path) for path in sorted(root.glob(files))]
     if name not in grid.attributes or not paths:
         raise ExportError(f"lake {root}: found no grid of {name!r}, expected one")
     whole, number = pa.int32(), pa.list_(pa.float32())
@@ -77,20 +91,76 @@ def _table(root: Path, grid: Grid, name: str, start: datetime | None, until: dat
         condition &= pc.field("tick") >= grid.tick_from(start)
     if until is not None:
         condition &= pc.field("tick") < grid.tick_from(until)
-    # Files of earlier releases lack some columns, which are null then.
-    table = ds.dataset([str(path) for path in paths], schema=schema).to_table(filter=condition)
+
+    def read(some: list[str]) -> Any:
+        # Files of earlier releases lack some columns, which are null then.
+        return ds.dataset(some, schema=schema).to_table(filter=condition, columns=[*schema.names, _FILE])
+
+    try:
+        table = read(paths)
+    except (pa.ArrowException, OSError) as error:
+        for path in paths:
+            try:
+                read([path])
+            except (pa.ArrowException, OSError) as fault:
+                raise _unread(path, fault) from None
+        raise _unread(f"lake {root}", error) from None
+    _check(grid, table)
     return table.sort_by([(column, "ascending") for column in ("tick", "region", "revision")])
+
+
+def _unread(subject: str, error: Exception) -> ExportError:
+    found = str(error).partition("\n")[0] or type(error).__name__
+    return ExportError(f"{subject}: found {found}, expected tiles of a lake")
+
+
+def _check(grid: Grid, table: Any) -> None:
+    """Refuse rows that cannot be of this grid."""
+    import pyarrow.compute as pc
+
+    for column in _FACTS:
+        _refuse(table, table[column].is_null(), f"no {column}", "one")
+    x, y, width, height, tick = (
+        table[c].to_numpy().astype(np.int64) for c in ("x0", "y0", "width", "height", "tick")
+    )
+    first, last = (grid.tick_from(moment) for moment in _TIMES)
+    _refuse(table, (tick < first) | (tick >= last), "a tick too far away", f"one from {first} to {last - 1}")
+    on = (x >= 0) & (y >= 0) & (width > 0) & (height > 0)
+    on &= (x + width <= grid.shape[0]) & (y + height <= grid.shape[1])
+    expected = f"one on the grid of {grid.shape[0]} × {grid.shape[1]} points"
+    _refuse(table, ~on, "a tile outside the grid", expected)
+    for column in _POINTS:
+        counts = pc.list_value_length(table[column])
+        wrong = table[column].is_valid().to_numpy() & (counts.fill_null(0).to_numpy() != width * height)
+        _refuse(table, wrong, f"too few or too many numbers of {column}", "one for each point of the tile")
+
+
+def _refuse(table: Any, wrong: Any, found: str, expected: str) -> None:
+    at = np.flatnonzero(np.asarray(wrong))
+    if len(at):
+        row = {name: table[name][int(at[0])].as_py() for name in (_FILE, "tick", "region", "revision")}
+        subject = f"tick {row['tick']}, region {row['region']}, revision {row['revision']}"
+        raise ExportError(f"{row[_FILE]}: {subject}: found {found}, expected {expected}")
 
 
 def grid_of(lake: str | Path) -> Grid:
     """The grid of a lake."""
     path = Path(lake) / "plan.json"
     try:
-        found: dict[str, Any] = json.loads(path.read_text())["grid"]
-    except (OSError, ValueError, KeyError):
+        plan: Any = json.loads(path.read_text())
+    except (OSError, ValueError):
         raise ExportError(f"lake {lake}: found no plan.json, expected a lake") from None
-    plain: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in found.items()}
-    return Grid(**plain)
+    found: Any = plan.get("grid") if isinstance(plan, dict) else None
+    if not isinstance(found, dict):
+        raise ExportError(f"{path}: found no grid, expected the plan of a lake")
+    known = [field.name for field in fields(Grid) if field.name in found]  # a later release may say more
+    try:
+        plain: dict[str, Any] = {
+            k: tuple(found[k]) if isinstance(found[k], list) else found[k] for k in known
+        }
+        return Grid(**plain)
+    except (TypeError, ValueError, OverflowError) as error:
+        raise ExportError(f"{path}: found no grid ({error}), expected the plan of a lake") from None
 
 
 def _dataset(grid: Grid, ticks: list[int], tables: dict[str, Any]) -> xr.Dataset:

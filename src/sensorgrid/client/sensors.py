@@ -10,13 +10,14 @@ import ssl
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
+from math import isfinite
 from typing import TYPE_CHECKING, Any, overload
 
 from sensorgrid.client.errors import ClientError, NotConnected
 from sensorgrid.client.times import moment_of
 from sensorgrid.links import wire
 from sensorgrid.links.observer import Observer
-from sensorgrid.model.area import points_around
+from sensorgrid.model.area import check_bbox, points_around
 from sensorgrid.model.box import Box
 from sensorgrid.model.errors import QueryError, SensorGridError
 from sensorgrid.model.grid import Bbox, Grid
@@ -205,14 +206,27 @@ def question(
     at: Any = None,
 ) -> wire.AskSensors:
     """What people ask for, checked."""
-    if bbox is not None and (len(bbox) != 4 or bbox[1] > bbox[3]):
-        raise QueryError(f"bbox: found {bbox}, expected west, south, east, north with south <= north")
+    box = None if bbox is None else _box(bbox)
     if flagged is not None and not 0 <= flagged <= 1:
         raise QueryError(f"flagged: found {flagged}, expected a share from 0 to 1")
     quiet = None if silent is None else length_of_time(silent, "silent").total_seconds()
     moment = None if at is None else (moment_of(at, "at") - _EPOCH) // timedelta(microseconds=1)
-    box = None if bbox is None else (float(bbox[0]), float(bbox[1]), float(bbox[2]), float(bbox[3]))
     return wire.AskSensors(box, attribute, quiet, flagged, moment)
+
+
+def _box(bbox: Any) -> Bbox:
+    """Four numbers that may be a box on some grid; `check_bbox` says whether they are one on this grid."""
+    expected = "expected four finite numbers west, south, east, north"
+    try:
+        west, south, east, north = map(float, bbox)
+    except (TypeError, ValueError, OverflowError):
+        raise QueryError(f"bbox: found {bbox!r}, {expected}") from None
+    box = west, south, east, north
+    if not all(map(isfinite, box)):
+        raise QueryError(f"bbox: found {box}, {expected}")
+    if south > north:
+        raise QueryError(f"bbox: found south {south:g} > north {north:g}, expected south <= north")
+    return box
 
 
 async def find_sensors(
@@ -266,6 +280,8 @@ async def ask_owners(
     timeout_s: float = TIMEOUT_S,
 ) -> SensorList:
     """Ask all brokers that own a part of the box; `reached` says how some of them were reached from here."""
+    if asked.bbox is not None:
+        check_bbox(grid, asked.bbox)
     for turn in range(ROUNDS):
         owners = owners_of(asked.bbox, grid, roster)
         urls = {owner: reached.get(owner) or roster.url_of(owner) or "" for owner in owners}

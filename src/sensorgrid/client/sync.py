@@ -11,10 +11,10 @@ import os
 import queue
 import ssl
 import threading
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Mapping
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Self, TypeVar, overload
 
 from sensorgrid.client.connection import BUFFER, After, AsyncClient, Urls, aconnect
 from sensorgrid.client.errors import ClientError, ConnectionLost, TimedOut
@@ -22,15 +22,19 @@ from sensorgrid.client.explanation import Explanation
 from sensorgrid.client.exports import joined, table_of
 from sensorgrid.client.fields import Field
 from sensorgrid.client.regridding import Method
+from sensorgrid.client.results import AsyncResults
 from sensorgrid.client.sensors import SensorList
 from sensorgrid.client.streams import AsyncStream
 from sensorgrid.client.times import AsyncTimeField, Moment
 from sensorgrid.links.link import ANSWER_S
 from sensorgrid.model.grid import Bbox, Grid
 from sensorgrid.model.query import Query
+from sensorgrid.operators.areas import Area
+from sensorgrid.operators.plan import Operator
 
 if TYPE_CHECKING:
     import pandas as pd
+    import xarray as xr
 
 T = TypeVar("T")
 STOP_S = 10.0
@@ -90,6 +94,7 @@ class Client:
         """Whether it can be used no longer."""
         return self._client.closed or self._thread.stopped
 
+    @overload
     def stream(
         self,
         query: Query,
@@ -101,8 +106,24 @@ class Client:
         onto: Any = None,
         method: Method = "linear",
         buffer: int = BUFFER,
-    ) -> "Stream":
-        """The fields of a query, one per tick; see `AsyncClient.stream`."""
+    ) -> "Stream": ...
+    @overload
+    def stream(self, query: Operator, *, after: After = None, revisions: bool = False) -> "Results": ...
+    def stream(
+        self,
+        query: Query | Operator,
+        *,
+        after: After = None,
+        resume: str | os.PathLike[str] | None = None,
+        errors: bool = True,
+        revisions: bool = False,
+        onto: Any = None,
+        method: Method = "linear",
+        buffer: int = BUFFER,
+    ) -> "Stream | Results":
+        """The fields of a query, or the results of an operator, one per tick; see `AsyncClient.stream`."""
+        if isinstance(query, Operator):
+            return self.watch(query, after=after, revisions=revisions)
         stream = self._thread.call(
             lambda: self._client.stream(
                 query, after=after, resume=resume, errors=errors, revisions=revisions, onto=onto, method=method,
@@ -110,6 +131,23 @@ class Client:
             )
         )  # fmt: skip
         return Stream(self._thread, stream)
+
+    def watch(
+        self,
+        operator: Operator | str,
+        *,
+        after: After = None,
+        areas: Mapping[str, Area] | None = None,
+        revisions: bool = False,
+        inactive: bool = False,
+    ) -> "Results":
+        """The results of an operator, one per tick; see `AsyncClient.watch`."""
+        results = self._thread.call(
+            lambda: self._client.watch(
+                operator, after=after, areas=areas, revisions=revisions, inactive=inactive
+            )
+        )
+        return Results(self._thread, results)
 
     def latest(
         self,
@@ -301,6 +339,55 @@ class Stream:
         self.close()
 
 
+class Results:
+    """Results of one operator, tick by tick; made by `Client.watch`."""
+
+    def __init__(self, thread: "_LoopThread", results: AsyncResults) -> None:
+        self._thread = thread
+        self._results = results
+
+    def __iter__(self) -> Self:
+        return self
+
+    def __next__(self) -> "xr.DataArray":
+        """The next result."""
+        found = self._thread.run(_next_or_none(self._results, None))
+        if found is None:
+            raise StopIteration
+        return found
+
+    def next(self, timeout_s: float | None = None) -> "xr.DataArray | None":
+        """The next result, None after the last; `TimedOut` if it does not come in time, and can be asked again."""
+        return self._thread.run(_next_or_none(self._results, timeout_s))
+
+    def take(self, ticks: int) -> "list[xr.DataArray]":
+        """The next results."""
+        return self._thread.run(self._results.take(ticks))
+
+    @property
+    def status(self) -> str:
+        """pending, running, refused or ended."""
+        return self._results.status
+
+    @property
+    def dropped(self) -> int:
+        """Results that were dropped because too many waited."""
+        return self._results.dropped
+
+    def close(self) -> None:
+        """End it; the network forgets the operator."""
+        if not self._thread.stopped:
+            self._thread.call(self._results.close)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
 class TimeField:
     """The fields of a query by time; made by `Client.field`."""
 
@@ -326,7 +413,11 @@ class TimeField:
         self.close()
 
 
-async def _next_or_none(stream: AsyncStream, timeout_s: float | None) -> Field | None:
+@overload
+async def _next_or_none(stream: AsyncStream, timeout_s: float | None) -> Field | None: ...
+@overload
+async def _next_or_none(stream: AsyncResults, timeout_s: float | None) -> "xr.DataArray | None": ...
+async def _next_or_none(stream: AsyncStream | AsyncResults, timeout_s: float | None) -> Field | None:
     try:
         async with asyncio.timeout(timeout_s):
             return await stream.__anext__()

@@ -4,11 +4,9 @@
 down. Secrets stand in the environment only: the file names the variable. Relative paths are relative to the file.
 """
 
-import difflib
 import os
 import re
 import tomllib
-from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_args
 
@@ -17,6 +15,7 @@ from pydantic_settings import BaseSettings, PydanticBaseSettingsSource
 
 from sensorgrid.model.errors import SensorGridError
 from sensorgrid.model.grid import Grid
+from sensorgrid.model.spelling import nearest
 
 _UNITS = {"us": 1e-6, "ms": 1e-3, "": 1, "s": 1, "min": 60, "m": 60, "h": 3600, "d": 86400}
 
@@ -123,19 +122,6 @@ def _found(error: Any, model: type[BaseModel]) -> str:
     if error["msg"].startswith("Value error, "):  # ours: says what was found
         return str(error["msg"].removeprefix("Value error, "))
     return f"found {error['input']!r}, {error['msg']}"
-
-
-def nearest(found: str, known: Iterable[str]) -> str:
-    """What may have been meant, and else all that could be.
-
-    >>> nearest("tik", ["shape", "tick"])
-    'tick, perhaps'
-    >>> nearest("x", ["shape", "tick"])
-    'one of shape, tick'
-    """
-    names = sorted(known)
-    close = difflib.get_close_matches(found, names, n=1)
-    return f"{close[0]}, perhaps" if close else f"one of {', '.join(names)}"
 
 
 def keys_of(model: type[BaseModel], table: list[Any]) -> set[str]:

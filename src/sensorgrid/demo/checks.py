@@ -66,6 +66,28 @@ class JoinedBroker:
 
 
 @dataclass(frozen=True, slots=True)
+class OperatorFacts:
+    """What became of the operator that the brokers calculated."""
+
+    name: str
+    ticks: int
+    """that were asked for"""
+    missing: int
+    doubled: int
+    wrong: int
+    """results that are not what one process makes of the batch"""
+    bytes: int
+    """per tick, between brokers"""
+    raw_bytes: int
+    """the same, if the values themselves were sent"""
+
+    @property
+    def saving(self) -> float:
+        """How many times fewer bytes."""
+        return self.raw_bytes / self.bytes if self.bytes else 0.0
+
+
+@dataclass(frozen=True, slots=True)
 class Result:
     """What `--json` writes, and a little more."""
 
@@ -84,6 +106,10 @@ class Result:
     recovered_s: float | None
     joined: int | None
     serves_s: float | None
+    operator_ticks: int | None
+    operator_wrong: int | None
+    operator_saving: float | None
+    """how many times fewer bytes go between brokers than if they sent the values"""
     checks: tuple[Check, ...]
 
     @property
@@ -229,6 +255,16 @@ def _told_of(joined: JoinedBroker | None) -> str:
     return f"broker {joined.broker} owned {joined.regions} regions {after_s:.1f} s after its start"
 
 
+def _judged(operator: OperatorFacts | None) -> tuple[bool, str]:
+    if operator is None:
+        return True, "no operator was watched"
+    return not (operator.missing or operator.doubled or operator.wrong), (
+        f"{operator.name}: {operator.ticks} results, {operator.missing} missing, {operator.doubled} doubled,"
+        f" {operator.wrong} other than in one process; {operator.bytes:,} bytes a tick between brokers instead of"
+        f" {operator.raw_bytes:,}"
+    )
+
+
 def judge(
     tallies: Sequence[Tally],
     truth: Fields,
@@ -239,6 +275,7 @@ def judge(
     last: int,
     asked: int,
     joined: JoinedBroker | None = None,
+    operator: OperatorFacts | None = None,
 ) -> Result:
     """All checks on the ticks [first, last]; `asked` clients were sent out."""
     ticks = complete_ticks(tallies, first, last)
@@ -286,6 +323,7 @@ def judge(
             ),
         ),
         Check("one broker joined", joined is None or joined.serves_s is not None, _told_of(joined)),
+        Check("calculated on the way", *_judged(operator)),
         Check(
             f"median delay below {DELAY_MAX_S:g} s",
             p50 is not None and p50 < DELAY_MAX_S,
@@ -299,5 +337,8 @@ def judge(
         saving=1 - between / alone if alone else None, delay_p50_s=p50, delay_p99_s=p99,
         killed=None if outage is None else int(outage.broker), recovered_s=recovered,
         joined=None if joined is None else int(joined.broker),
-        serves_s=None if joined is None or joined.serves_s is None else joined.serves_s - joined.at_s, checks=checks,
+        serves_s=None if joined is None or joined.serves_s is None else joined.serves_s - joined.at_s,
+        operator_ticks=None if operator is None else operator.ticks - operator.missing,
+        operator_wrong=None if operator is None else operator.wrong,
+        operator_saving=None if operator is None else operator.saving, checks=checks,
     )  # fmt: skip

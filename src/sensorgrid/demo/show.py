@@ -11,16 +11,18 @@ import pyarrow.compute as pc
 
 from sensorgrid.configuration.network import Network, read_network
 from sensorgrid.demo import checks
-from sensorgrid.demo.checks import Fields, JoinedBroker, Outage, Result
+from sensorgrid.demo.checks import Fields, JoinedBroker, OperatorFacts, Outage, Result
 from sensorgrid.demo.listening import DemoClient
 from sensorgrid.demo.processes import CLI, Crew, run_once
-from sensorgrid.demo.report import utc
+from sensorgrid.demo.report import size_of, utc
 from sensorgrid.demo.stage import DemoStage, Guest, audience, axes_of, free_ports, write_configuration
 from sensorgrid.demo.view import TRAFFIC_MAX, BrokerLine, GuestLine, Scene
+from sensorgrid.demo.watching import NAME, DemoWatcher
 from sensorgrid.links import wire
 from sensorgrid.links.observer import Observer
 from sensorgrid.model.errors import SensorGridError
 from sensorgrid.model.ids import PeerId
+from sensorgrid.operators.numbers import Number
 from sensorgrid.overlay.roster import Roster
 from sensorgrid.pipeline.lake.folder import Lake
 from sensorgrid.pipeline.settings import read_settings
@@ -54,6 +56,7 @@ class Show:
         self.scene = Scene(seconds=seconds)
         self.guests: tuple[Guest, ...] = audience()
         self.listeners: list[DemoClient] = []
+        self.watcher: DemoWatcher | None = None
         self.outage: Outage | None = None
         self.config = write_configuration(stage, folder)
         self.network: Network = read_network(self.config)
@@ -117,6 +120,8 @@ class Show:
         finally:
             self._stage("stopping")
             await asyncio.gather(*(listener.stop() for listener in self.listeners))
+            if self.watcher is not None:
+                await self.watcher.stop()
             for observer in self._observers.values():
                 observer.close()
             await self._spark.stop()  # before the brokers: it would wait for them
@@ -177,6 +182,8 @@ class Show:
         self._say(
             f"{sum(li.state == 'admitted' for li in listeners)} clients have posed their queries", "green"
         )
+        self.watcher = DemoWatcher(self.network, self.stage.attributes[0], self._calculated)
+        self.watcher.watch(self.start)
 
     async def _first_grid(self) -> None:
         self._stage("Spark makes its first grid")
@@ -247,6 +254,15 @@ class Show:
             self._delays.append(delay_s)
         if listener.place == 0:
             self._show_map(listener, tick)
+
+    def _calculated(self, tick: int, result: Number) -> None:
+        """The operator has a result."""
+        assert self.watcher is not None
+        cost = self.watcher.forecast(self.network.roster)
+        self.scene.result_text = (
+            f"{result.value - 273.15:.2f} ± {result.error:.2f} °C; {size_of(cost.bytes)} a tick between brokers"
+            f" instead of {size_of(cost.raw_bytes)}"
+        )
 
     def _show_truth(self) -> None:
         """Something to look at until the first grid is there."""
@@ -478,7 +494,20 @@ class Show:
             self.last,
             len(self.guests),
             self.joined,
+            self._operator(truth),
         )
+
+    def _operator(self, truth: Fields) -> OperatorFacts | None:
+        """What became of the operator."""
+        watcher = self.watcher
+        if watcher is None:
+            return None
+        cost = watcher.forecast(self.roster)
+        span = (self.begin, self.last)
+        return OperatorFacts(
+            NAME, self.last - self.begin + 1, watcher.missing(*span), watcher.doubled(),
+            watcher.wrong(truth, *span), cost.bytes, cost.raw_bytes,
+        )  # fmt: skip
 
 
 def _name(broker: PeerId) -> str:

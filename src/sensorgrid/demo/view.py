@@ -76,6 +76,8 @@ class Scene:
     """bytes a second between brokers, and without sharing: the last ones"""
     delay_p50_s: float | None = None
     doubled: int = 0
+    result_text: str = ""
+    """the newest result of the operator"""
     events: list[tuple[float, str, str]] = field(default_factory=list)
     """seconds since the start, text, style"""
 
@@ -112,21 +114,21 @@ def draw(scene: Scene, width: int, height: int) -> RenderableType:
     """The whole view, for a terminal of this size; small ones get less."""
     if width < 90 or height < 24:
         return _small(scene, width, height)
-    lines = max(10, min((height - 4) // 2 - 2, (width - 60) // 4))
+    lines = max(10, min((height - 5) // 2 - 2, (width - 60) // 4))
     layout = Layout()
     layout.split_column(
-        Layout(_head(scene, width), size=4), Layout(name="upper", size=lines + 2), Layout(name="lower")
+        Layout(_head(scene, width), size=5), Layout(name="upper", size=lines + 2), Layout(name="lower")
     )
     layout["upper"].split_row(Layout(_map(scene, lines), size=4 * lines + 2), Layout(_brokers(scene)))
     layout["lower"].split_row(
-        Layout(_guests(scene, height - lines - 9), size=max(56, 2 * width // 3)),
+        Layout(_guests(scene, height - lines - 10), size=max(56, 2 * width // 3)),
         Layout(_events(scene, height)),
     )
     return layout
 
 
 def _small(scene: Scene, width: int, height: int) -> RenderableType:
-    lines = max(4, min(height - 8, (width - 4) // 4))
+    lines = max(4, min(height - 9, (width - 4) // 4))
     parts: list[RenderableType] = [_head(scene, width)]
     if height >= 14 and width >= 24:
         parts.append(_map(scene, lines))
@@ -163,7 +165,10 @@ def _head(scene: Scene, width: int) -> RenderableType:
     ):
         second.append(f"{name} ", style="bright_black")
         second.append(f"{value}   ", style="bold")
-    return Panel(Group(first, second), box=box.SIMPLE_HEAD, padding=(0, 1))
+    third = Text(no_wrap=True, overflow="ellipsis")
+    third.append("calculated on the way: mean over the earth ", style="bright_black")
+    third.append(scene.result_text or "–", style="bold")
+    return Panel(Group(first, second, third), box=box.SIMPLE_HEAD, padding=(0, 1))
 
 
 def _map(scene: Scene, lines: int) -> RenderableType:

@@ -24,13 +24,18 @@ class FaultsCase:
     relayed: bool = False
     is_open: bool = False
     """whether brokers come and go"""
+    calculates: bool = False
+    """whether clients watch results of operators"""
 
     def play(self) -> Row:
         """All of them."""
         found = []
         for seed in range(self.first, self.last + 1):
             try:
-                outcome = churn.play(seed) if self.is_open else play(seed, relayed=self.relayed)
+                if self.is_open:
+                    outcome = churn.play(seed, calculates=self.calculates)
+                else:
+                    outcome = play(seed, relayed=self.relayed, calculates=self.calculates)
                 found.append(asdict(outcome))
             except Exception as error:  # an assertion of ours is a finding as well
                 found.append(
@@ -44,11 +49,14 @@ class FaultsCase:
         return {"first": self.first, "last": self.last, "schedules": found}
 
 
-def cases(first: int, last: int, relayed: bool = False, is_open: bool = False) -> list[FaultsCase]:
+def cases(
+    first: int, last: int, relayed: bool = False, is_open: bool = False, calculates: bool = False
+) -> list[FaultsCase]:
     """Seeds in portions: small enough that all cores have work and progress shows."""
     together = max(1, min(20, (last - first + 1) // (8 * (os.cpu_count() or 1))))
     return [
-        FaultsCase(a, min(a + together - 1, last), relayed, is_open) for a in range(first, last + 1, together)
+        FaultsCase(a, min(a + together - 1, last), relayed, is_open, calculates)
+        for a in range(first, last + 1, together)
     ]
 
 

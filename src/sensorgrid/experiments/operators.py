@@ -15,9 +15,16 @@ from statistics import mean
 from typing import Any
 
 from sensorgrid.model.ids import PeerId
-from sensorgrid.overlay.placing.demand import Costs, Demand, Merge, PlacementPolicy, Sensors, Term
+from sensorgrid.overlay.placing.demand import (
+    Costs,
+    DemandTerm,
+    Merge,
+    OperatorDemand,
+    PlacementPolicy,
+    SensorPlaces,
+)
 from sensorgrid.overlay.placing.dsm import DomainSpacePlacement
-from sensorgrid.overlay.placing.line import Line, Ranges
+from sensorgrid.overlay.placing.line import IdLine, Ranges
 from sensorgrid.overlay.placing.line import joined as area_of
 from sensorgrid.overlay.placing.ours import OurPlacement
 from sensorgrid.overlay.placing.paper import PaperPlacement
@@ -92,7 +99,7 @@ class OperatorsCase:
             "curve": [round(loads[round(k * (len(loads) - 1) / (CURVE - 1))], 1) for k in range(CURVE)],
         }  # fmt: skip
 
-    def _policy(self, line: Line, sensors: Sensors) -> PlacementPolicy:
+    def _policy(self, line: IdLine, sensors: SensorPlaces) -> PlacementPolicy:
         costs = Costs(
             THRESHOLD * UNIT, self.pub_rate * UNIT, Fraction(str(self.filter)), CALCULATED, Merge(self.merge)
         )
@@ -151,7 +158,7 @@ def sorted_rows(rows: list[Row]) -> list[Row]:
     return sorted(rows, key=key)
 
 
-def demands(areas: str, expressions: int, seed: int) -> list[Demand]:
+def demands(areas: str, expressions: int, seed: int) -> list[OperatorDemand]:
     """What subscribers ask for, one after the other; the same for all systems, rates and placements of nodes."""
     rng = Random(f"operators {areas} {seed}")
     if areas == "disjoint":
@@ -165,7 +172,9 @@ def demands(areas: str, expressions: int, seed: int) -> list[Demand]:
             different[_box(rng)] = None
         found = list(different)
     return [
-        Demand(f"subscription {n}", rng.randrange(1 << DIGITS), (Term(f"mean {n % expressions}", area),))
+        OperatorDemand(
+            f"subscription {n}", rng.randrange(1 << DIGITS), (DemandTerm(f"mean {n % expressions}", area),)
+        )
         for n, area in enumerate(found)
     ]
 
@@ -199,10 +208,10 @@ def _spread(nodes: str, count: int, grid: tuple[int, int]) -> list[int]:
 
 
 @lru_cache(maxsize=len(NODES))
-def _world(nodes: str) -> tuple[Line, Sensors, PrefixLinks]:
+def _world(nodes: str) -> tuple[IdLine, SensorPlaces, PrefixLinks]:
     places = {PeerId(n): place for n, place in enumerate(_spread(nodes, NODES_COUNT, NODES_GRID))}
-    sensors = Sensors(tuple(_spread(nodes, SENSORS_COUNT, SENSORS_GRID)))
-    return Line(places, DIGITS), sensors, PrefixLinks(places, DIGITS)
+    sensors = SensorPlaces(tuple(_spread(nodes, SENSORS_COUNT, SENSORS_GRID)))
+    return IdLine(places, DIGITS), sensors, PrefixLinks(places, DIGITS)
 
 
 @lru_cache(maxsize=1 << 18)

@@ -28,13 +28,15 @@ from sensorgrid.overlay.roster import GRID, SHARED, Member, Region, Roster, Summ
 from sensorgrid.overlay.roster import fingerprint as fingerprint
 from sensorgrid.overlay.settings import Settings
 
-VERSIONS = (1, 2, VERSION)
+VERSIONS = (1, 2, 3, VERSION)
 """of the wire, that are spoken here; the newest last"""
 BROKER, CLIENT, PUBLISHER, OBSERVER = "broker", "client", "publisher", "observer"
 NEWCOMER = "newcomer"
 """who wants to be a broker of an open network, and asks what it is like"""
 LZ4 = "lz4"
 _HEAD = struct.Struct("<I")
+NOT_READ = (msgspec.DecodeError, ValueError, RecursionError)
+"""what bytes of strangers can make a decoder raise: nonsense, text that is none, nesting without end"""
 
 
 class WireError(SensorGridError, ValueError):
@@ -329,7 +331,7 @@ def decode_greeting(message: bytes) -> Hello | Welcome | Sorry:
     """What the other side said first."""
     try:
         return _greeting.decode(message)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except NOT_READ as error:
         raise WireError(f"first message: found no greeting ({error}), expected one of Sensorgrid") from None
 
 
@@ -357,7 +359,7 @@ def decode_publish(message: bytes) -> tuple[Publish, Values | None]:
             return publish, None
         values = np.frombuffer(message, "<f4", offset=_HEAD.size + size)
         return publish, values.reshape(publish.shape)
-    except (msgspec.DecodeError, ValueError, struct.error) as error:
+    except (*NOT_READ, struct.error) as error:
         raise WireError(f"message of a publisher: found no block ({error}), expected one") from None
 
 
@@ -370,7 +372,7 @@ def decode_told(message: bytes) -> Ack | Newer:
     """What a gateway says: its answer to a block, or a newer roster."""
     try:
         return _told.decode(message)
-    except (msgspec.DecodeError, ValueError) as error:
+    except NOT_READ as error:
         raise WireError(f"message of a gateway: found no answer ({error}), expected one") from None
 
 
@@ -388,7 +390,7 @@ def decode_receivers(message: bytes) -> Receivers:
     """Who a broker feeds; one of an older version answers with its status."""
     try:
         return _receivers.decode(message)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except NOT_READ as error:
         raise WireError(
             f"message of a broker: found no receivers ({error}), expected them; it may run an older version"
         ) from None
@@ -403,12 +405,16 @@ def decode_ask_sensors(message: bytes) -> AskSensors:
     """What an observer asks for."""
     try:
         asked = _ask_sensors.decode(message[len(ASK_SENSORS) :])
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except NOT_READ as error:
         raise WireError(
             f"message of an observer: found no question for sensors ({error}), expected one"
         ) from None
-    if asked.bbox is not None and not all(map(isfinite, asked.bbox)):
-        raise WireError(f"bbox: found {asked.bbox}, expected four finite numbers west, south, east, north")
+    if asked.bbox is not None and not (
+        all(isfinite(number) for number in asked.bbox) and asked.bbox[1] <= asked.bbox[3]
+    ):
+        raise WireError(
+            f"bbox: found {asked.bbox}, expected four finite numbers west, south, east, north, south first"
+        )
     return asked
 
 
@@ -421,7 +427,7 @@ def decode_sensors(message: bytes) -> Sensors:
     """The sensors that a broker tells; one of an older version answers with its status."""
     try:
         return _sensors.decode(message)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except NOT_READ as error:
         raise WireError(
             f"message of a broker: found no sensors ({error}), expected them; it may run an older version"
         ) from None
@@ -431,7 +437,7 @@ def decode_status(message: bytes) -> Status:
     """What a broker says of itself."""
     try:
         return _status.decode(message)
-    except (msgspec.DecodeError, ValueError) as error:
+    except NOT_READ as error:
         raise WireError(f"message of a broker: found no status ({error}), expected one") from None
 
 

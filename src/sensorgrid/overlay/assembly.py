@@ -14,8 +14,10 @@ from sensorgrid.overlay.boards import (
     RegionsBoard,
     Requests,
 )
+from sensorgrid.overlay.derived import Formula
 from sensorgrid.overlay.kernel import BrokerKernel, Inbox, Notebook
 from sensorgrid.overlay.mechanism import Mechanism
+from sensorgrid.overlay.mechanisms.calculation import Calculation
 from sensorgrid.overlay.mechanisms.liveness import Liveness
 from sensorgrid.overlay.mechanisms.membership import Membership
 from sensorgrid.overlay.mechanisms.neighbourhood import Neighbourhood
@@ -26,6 +28,7 @@ from sensorgrid.overlay.mechanisms.routing import Routing
 from sensorgrid.overlay.mechanisms.streams import Streams
 from sensorgrid.overlay.mechanisms.succession import Succession
 from sensorgrid.overlay.mechanisms.trees import Trees
+from sensorgrid.overlay.nodes import StreamNodes
 from sensorgrid.overlay.outlets import Outlets, Supply
 from sensorgrid.overlay.policies.interface import Policy
 from sensorgrid.overlay.policies.relays import DIRECT, TREE, Relays
@@ -36,7 +39,11 @@ Plug: TypeAlias = Callable[[BrokerKernel, Boards], Mechanism]
 
 
 def assemble(
-    kernel: BrokerKernel, policy: Policy, relays: Relays | None, others: tuple[Plug, ...] = ()
+    kernel: BrokerKernel,
+    policy: Policy,
+    relays: Relays | None,
+    others: tuple[Plug, ...] = (),
+    formulas: Callable[[str], Formula] | None = None,
 ) -> tuple[Boards, tuple[Mechanism, ...]]:
     """The boards of a broker, to read, and its mechanisms in the order in which they are told of events and settle."""
     strategy = DIRECT if relays is None else relays.strategy
@@ -50,7 +57,8 @@ def assemble(
     outlets = Outlets(settings.budget, kernel.grid, settings.depth, changed, rerouted)
     hearsay = Hearsay(kernel.me, outlets)
     streams = Streams(kernel, outlets, requests, hearsay, held, lookups, located)
-    boards = Boards(held, regions, distances, hearsay, outlets, requests, streams.intake)
+    nodes = StreamNodes()
+    boards = Boards(held, regions, distances, hearsay, outlets, requests, streams.intake, nodes)
     service = streams.service
 
     news = NewsExchange(kernel, boards, hearsay, policy.gossips, policy.forwards)
@@ -69,6 +77,7 @@ def assemble(
         kernel, boards, regions, lookups, located, trees, way, policy.forwards, asks_owners=relays is not None
     )
     replication = Replication(kernel, boards, service, news, trees, policy)
+    calculation = [] if formulas is None else [Calculation(kernel, boards, nodes, formulas)]
     plugged = [plug(kernel, boards) for plug in others]
     membership = Membership(kernel, held, regions)
     succession = [] if settings.beat_s is None else [Succession(kernel, boards, settings.beat_s)]
@@ -81,5 +90,6 @@ def assemble(
         *relaying,
         membership,
         *succession,
+        *calculation,
         *plugged,
     )

@@ -18,6 +18,7 @@ from sensorgrid.overlay.faces import (
     RegionsFace,
     RequestsFace,
     RosterFace,
+    StreamNodesFace,
 )
 from sensorgrid.overlay.intake import Piece
 from sensorgrid.overlay.messages import Want
@@ -35,6 +36,7 @@ class Boards:
     outlets: OutletsFace
     requests: RequestsFace
     intake: IntakeFace
+    nodes: StreamNodesFace
 
 
 # -- membership's

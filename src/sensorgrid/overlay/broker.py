@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 from sensorgrid.model.grid import Grid
 from sensorgrid.model.ids import Instant, PeerId, is_broker
 from sensorgrid.overlay.assembly import Plug, assemble
+from sensorgrid.overlay.derived import Formula
 from sensorgrid.overlay.events import (
     TAPS,
     Batch,
@@ -57,10 +58,11 @@ class Broker:
         relays: Relays | None = None,
         others: tuple[Plug, ...] = (),
         incarnation: int = 0,
+        formulas: Callable[[str], Formula] | None = None,
     ) -> None:
         self.me = me
         self.kernel = BrokerKernel(me, grid, settings, rng, incarnation)
-        self.boards, self.mechanisms = assemble(self.kernel, policy, relays, others)
+        self.boards, self.mechanisms = assemble(self.kernel, policy, relays, others, formulas)
         self._handlers: dict[type, Callable[[PeerId, Any], None]] = {}
         self._listeners: dict[type, list[Callable[[Any], None]]] = {}
         for mechanism in self.mechanisms:

@@ -167,7 +167,7 @@ def decode_all(frame: bytes, unpack: Callable[[bytes, int], bytes] | None = None
         at = start + length
         try:
             header = decoder.decode(memoryview(frame)[start:at])
-        except (msgspec.DecodeError, ValueError) as error:
+        except (msgspec.DecodeError, ValueError, RecursionError) as error:
             raise CodecError(f"frame: found no message ({error}), expected one") from None
         if not isinstance(header, _SilentHeader):
             found.append(header)

@@ -12,6 +12,7 @@ from msgspec import Struct
 from sensorgrid.model.block import Slab, Values
 from sensorgrid.model.ids import Instant, PeerId, QueryId
 from sensorgrid.model.query import Query
+from sensorgrid.overlay.derived import StreamName
 from sensorgrid.overlay.forwarding import SendPlan
 from sensorgrid.overlay.messages import VERSION, Message, Why
 from sensorgrid.overlay.roster import Member, Roster
@@ -153,6 +154,17 @@ class Submitted:
 
 
 @dataclass(frozen=True, slots=True)
+class Watched:
+    """A user wants a derived stream, from a tick on."""
+
+    query: QueryId
+    name: StreamName
+    text: str
+    """of the formula"""
+    first: int
+
+
+@dataclass(frozen=True, slots=True)
 class Refined:
     """A user changes a running query; the streams that both versions need go on."""
 
@@ -175,7 +187,7 @@ class Cancelled:
     query: QueryId
 
 
-ClientEvent: TypeAlias = Submitted | Refined | Moved | Cancelled
+ClientEvent: TypeAlias = Submitted | Watched | Refined | Moved | Cancelled
 """what happens to clients only"""
 
 BrokerEvent: TypeAlias = (
@@ -343,6 +355,18 @@ class Deliver:
 
 
 @dataclass(frozen=True, slots=True)
+class Calculated:
+    """A tick of a derived stream, for the user; better versions of it may follow."""
+
+    query: QueryId
+    tick: int
+    revision: int
+    """0: complete, and nothing was revised; less: something is missing"""
+    numbers: bytes
+    """float64, little-endian; empty if nothing is known at all"""
+
+
+@dataclass(frozen=True, slots=True)
 class Reply:
     """What became of a query: admitted, refused, suspended, resumed, finished; with the reason."""
 
@@ -355,7 +379,18 @@ class Reply:
 
 
 Effect: TypeAlias = (
-    Connect | Disconnect | Send | Spread | Recall | Adopted | Propose | Inquire | Left | Deliver | Reply
+    Connect
+    | Disconnect
+    | Send
+    | Spread
+    | Recall
+    | Adopted
+    | Propose
+    | Inquire
+    | Left
+    | Deliver
+    | Calculated
+    | Reply
 )
 
 

@@ -131,6 +131,12 @@ class IntakeFace(Protocol):
     def uses(self, peer: PeerId) -> bool: ...
 
 
+class StreamNodesFace(Protocol):
+    """See `nodes.StreamNodes`."""
+
+    def uses(self, peer: PeerId) -> bool: ...
+
+
 # -- what one mechanism asks of another
 
 

@@ -26,7 +26,7 @@ from sensorgrid.overlay.roster import Code as Code
 from sensorgrid.overlay.roster import Count as Count
 from sensorgrid.overlay.roster import Member, Region, Roster, Terms, Version
 
-VERSION = 3
+VERSION = 4
 """of what is said here; a peer that speaks an older one is told only what that one has"""
 SILENCE = 3
 """the first version in which blocks say that they rest on no observation"""

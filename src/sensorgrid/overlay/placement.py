@@ -105,6 +105,16 @@ class Draft:
         if broker in self.members:
             self.members[broker] = replace(self.members[broker], leaving=True)
 
+    def stay(self, broker: PeerId) -> None:
+        """A broker that was about to go is back."""
+        if broker in self.members:
+            self.members[broker] = replace(self.members[broker], leaving=False)
+
+    def dialled_at(self, broker: PeerId, url: str) -> None:
+        """A broker is reached elsewhere now."""
+        if broker in self.members:
+            self.members[broker] = replace(self.members[broker], url=url)
+
     def move(self, places: Mapping[PeerId, int]) -> None:
         """Brokers get other places, and heirs follow."""
         for broker, place in places.items():
@@ -164,7 +174,7 @@ def balanced(roster: Roster, load: dict[Key, float], slack: float = 1.25) -> dic
     for attribute, cell in roster.by_cell:
         first = first_of(cell, digits)
         firsts[first] = firsts.get(first, 0.0) + load.get((attribute, cell), 0.0)
-    if len(owners) < 2 or not sum(firsts.values()):
+    if len(owners) < 2 or len(roster.members) > 1 << digits or not sum(firsts.values()):
         return {}
     held: dict[PeerId, float] = dict.fromkeys((m.id for m in owners), 0.0)
     for key, owner in responsible(roster).items():

@@ -26,6 +26,8 @@ from sensorgrid.overlay.settings import Settings
 
 VERSION_MAX = 1 << 40
 """versions are below this"""
+DEPTH_MAX = 62
+"""digits of a cell, whose code is then still one of 64 bits"""
 STEP_MAX = 1 << 32
 """by which a version may exceed the one that it replaces, so that no single message uses up all numbers"""
 
@@ -264,6 +266,14 @@ class Roster:
             return f"{name}: found a broker twice, expected each once"
         if len(self.by_cell) < len(self.regions):
             return f"{name}: found a region twice, expected each once"
+        if not 0 <= self.terms.depth <= DEPTH_MAX:
+            return f"{name}: found cells of {self.terms.depth} digits, expected 0 to {DEPTH_MAX}"
+        for member in self.members:
+            if not 0 <= member.place < 1 << self.terms.depth:
+                return (
+                    f"{name}: broker {member.id}: found the place {member.place}, expected one below"
+                    f" {1 << self.terms.depth}"
+                )
         for region in self.regions:
             where = f"{name}: region {region.cell:b} of attribute {region.attribute}"
             if not (0 <= region.attribute < len(grid.attributes)):

@@ -17,6 +17,7 @@ from sensorgrid.model.grid import Grid
 from sensorgrid.model.ids import Instant, PeerId, QueryId
 from sensorgrid.model.query import Query
 from sensorgrid.overlay import messages
+from sensorgrid.overlay.derived import Derived, Underived
 from sensorgrid.overlay.events import (
     Batch,
     Cancelled,
@@ -31,6 +32,7 @@ from sensorgrid.overlay.events import (
     Refined,
     Reply,
     Submitted,
+    Watched,
     Woke,
 )
 from sensorgrid.overlay.forwarding import wanted_of
@@ -50,6 +52,7 @@ from sensorgrid.overlay.messages import (
 )
 from sensorgrid.overlay.roster import Roster
 from sensorgrid.overlay.settings import SILENCES, Settings
+from sensorgrid.overlay.watching import Watching
 
 HELD_MAX = 65_536
 """blocks that may wait for a query's admission"""
@@ -117,6 +120,7 @@ class Session:
         self.effects: list[Effect] = []
         self.links = Links(self.effects)
         self.intake = Intake(self, settings)
+        self.watching = Watching(self)
         self.queries: dict[QueryId, Standing] = {}
         self._request = 0
         self.lookups: dict[int, list[Piece]] = {}
@@ -145,15 +149,21 @@ class Session:
                         self._received(peer, message)
             case Submitted():
                 self._submit(event)
+            case Watched():
+                self.watching.watch(event)
             case Refined(query, ask):
                 self._refine(query, ask)
             case Moved(brokers):
                 self._move(brokers)
             case Cancelled(query):
-                self._end(query, "cancelled")
+                if self.watching.end(query):
+                    self.effects.append(Reply(query, "cancelled"))
+                else:
+                    self._end(query, "cancelled")
             case PeerUp(peer, version):
                 if peer in self.links.up:
                     self.intake.peer_down(peer)
+                    self.watching.peer_down(peer)
                 self.links.opened(peer, now, version)
             case Learned(roster):
                 self._learn(roster)
@@ -172,7 +182,8 @@ class Session:
     def next_wakeup(self) -> Instant | None:
         """When `Woke` is due, if nothing else happens."""
         times = [q.due for q in self.sleeping if q.due is not None]
-        times += [due for due in (self.intake.next_wakeup(), self._beat) if due is not None]
+        wakeups = (self.intake.next_wakeup(), self.watching.next_wakeup(), self._beat)
+        times += [due for due in wakeups if due is not None]
         return min(times, default=None)
 
     def _received(self, peer: PeerId, message: Message) -> None:
@@ -185,6 +196,10 @@ class Session:
                 self.intake.refused(peer, message)
             case messages.Redirect():
                 self.intake.redirected(peer, message)
+            case Derived():
+                self.watching.came(peer, message)
+            case Underived():
+                self.watching.refused(peer, message)
             case Located():
                 self._located(message)
             case Told():
@@ -198,6 +213,7 @@ class Session:
 
     def _woke(self) -> None:
         self.intake.woke()
+        self.watching.woke()
         for standing in list(self.sleeping):
             if standing.due is not None and standing.due <= self.now:
                 standing.due = None
@@ -214,7 +230,7 @@ class Session:
                 if alive_s is not None and self.now - heard > SILENCES * alive_s:
                     self.links.close(peer)
                     self._down(peer)
-                elif not self.intake.uses(peer) and (not self.lookups or peer != self.brokers[0]):
+                elif not self._uses(peer):
                     # Unused at two beats in a row: people who come back at once find it open.
                     if peer in self._quiet:
                         self.links.close(peer)
@@ -224,6 +240,11 @@ class Session:
                 elif alive_s is not None:
                     self.links.send(peer, messages.Alive())
                 self._quiet.pop(peer, None)
+
+    def _uses(self, peer: PeerId) -> bool:
+        """Whether a connection is needed."""
+        asked = bool(self.lookups) and peer == self.brokers[0]
+        return asked or self.intake.uses(peer) or self.watching.uses(peer)
 
     def _settle(self) -> None:
         while self._failed:
@@ -254,6 +275,7 @@ class Session:
             more = tuple(peer for peer in roster.by_id if peer not in there)
             self.brokers = (*there, *more) or self.brokers
         self.intake.succeeded(roster)
+        self.watching.succeeded(roster)
 
     # -- queries
 
@@ -612,3 +634,4 @@ class Session:
                 del self.lookups[request]
         self._quiet.pop(peer, None)
         self.intake.peer_down(peer)
+        self.watching.peer_down(peer)

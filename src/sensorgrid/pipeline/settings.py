@@ -12,6 +12,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, ValidationError, model_validator
 from pydantic_settings import SettingsConfigDict
 
+from sensorgrid.configuration.areas import AreaBook, AreaSettings, check_names
 from sensorgrid.configuration.base import (
     Duration,
     FileSettings,
@@ -338,12 +339,18 @@ class PipelineSettings(FileSettings):
     timing: TimingSettings = TimingSettings()
     gridding: GriddingSettings = GriddingSettings()
     quality: QualitySettings = QualitySettings()
+    areas: dict[str, AreaSettings] = Field(default_factory=dict)
+    """parts of the grid that expressions of operators can name"""
     sources: tuple[AnySource, ...] = ()
     sink: SinkSettings = SinkSettings()
     network: NetworkSettings | None = None
     """brokers that the grids go to; see docs/runtime.md"""
     spark: SparkSettings = SparkSettings()
     retention: RetentionSettings = RetentionSettings()
+
+    def areas_of(self) -> AreaBook:
+        """Areas by name."""
+        return AreaBook(self.areas)
 
     def timing_of(self, grid: Grid) -> Timing:
         """Times, with defaults that depend on the tick."""
@@ -453,6 +460,7 @@ def settings_of(content: dict[str, Any], subject: str, folder: Path) -> Pipeline
                 f"{subject}: gridding.{name}: found no such attribute in the grid, expected one of"
                 f" {', '.join(grid.attributes)}, or a key of [gridding]"
             )
+    check_names(found.areas, subject)
     wind = {"eastward_wind", "northward_wind"} & set(grid.attributes)
     if len(wind) == 1 or {"wind_speed", "wind_from_direction"} & set(grid.attributes):
         raise SettingsError(
@@ -498,6 +506,14 @@ def _resolved(content: dict[str, Any], folder: Path) -> dict[str, Any]:
     if isinstance(gridding, dict) and isinstance(gridding.get("covariates"), dict):
         files = {k: path(v) if isinstance(v, str) else v for k, v in gridding["covariates"].items()}
         fixed["gridding"] = gridding | {"covariates": files}
+    areas = fixed.get("areas")
+    if isinstance(areas, dict):
+        fixed["areas"] = {
+            name: own | {"file": path(own["file"])}
+            if isinstance(own, dict) and isinstance(own.get("file"), str)
+            else own
+            for name, own in areas.items()
+        }
     network = fixed.get("network")
     if isinstance(network, dict) and isinstance(network.get("tls"), dict):
         files = {k: path(v) if isinstance(v, str) else v for k, v in network["tls"].items()}

@@ -7,7 +7,7 @@ is here: admission of connections, publishers, the tail of the lake, and a clean
 import asyncio
 import contextlib
 import ssl
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from dataclasses import replace
 from datetime import UTC, datetime
 from itertools import islice
@@ -20,7 +20,7 @@ from sensorgrid.configuration.network import Network
 from sensorgrid.index.cell import Cell
 from sensorgrid.index.decompose import prepare
 from sensorgrid.links import wire
-from sensorgrid.links.driver import Driver, Peer, Tap
+from sensorgrid.links.driver import Driver, Peer, Tap, greet
 from sensorgrid.links.link import ANSWER_S, Listener, listen
 from sensorgrid.links.packing import can_pack
 from sensorgrid.model.errors import SensorGridError
@@ -43,6 +43,7 @@ from sensorgrid.overlay.events import (
     Ruled,
     Stopping,
 )
+from sensorgrid.overlay.formulas import FormulaReader
 from sensorgrid.overlay.geography import box_of
 from sensorgrid.overlay.mechanisms.streams import EARLY_MAX
 from sensorgrid.overlay.messages import Clip
@@ -95,6 +96,7 @@ class Host:
         tap: Tap | None = None,
         versions: tuple[int, ...] = wire.VERSIONS,
         incarnation: int | None = None,
+        joins: bool = False,
     ) -> None:
         self.network = network
         self.me = me
@@ -111,15 +113,22 @@ class Host:
             None if relays == "none" else Relays(relays.upper()),
             # By the calendar: the clock that drives the broker begins anew when its machine does.
             incarnation=int(datetime.now(UTC).timestamp() * 1000) if incarnation is None else incarnation,
+            formulas=FormulaReader(network.grid),
         )
         self.versions = versions
         """of the wire, that it speaks"""
         offered = (wire.LZ4,) if network.options.compress == wire.LZ4 and can_pack() else ()
         self._hello = wire.Hello(versions, wire.BROKER, me, network.roster.terms.grid, offered, software)
-        self.store = RosterStore(network.lake) if network.settings.beat_s is not None else None
+        self.store = (
+            RosterStore(network.lake, founds=not joins) if network.settings.beat_s is not None else None
+        )
         """of an open network"""
-        self._url = ""
-        """where others dial it, as it told them"""
+        self._joins = joins
+        """whether it is a newcomer: then the network exists, and so does its store"""
+        self._url = self._url_before = ""
+        """where others dial it, and where they did in an earlier life of it"""
+        self._unreached: tuple[bool, str] | None = None
+        """whether it could not be written or read, and why; None: the store is there"""
         self.left = asyncio.Event()
         """this broker has left the network, as it wished"""
         self.sensors = SensorDesk(network.lake, network.grid, log)
@@ -173,8 +182,7 @@ class Host:
         if self.store is not None:
             network = self.network = replace(network, roster=await self._stored(self.store, network.roster))
             self._url = myself.url
-            if fault := self._other_of_my_name(network.roster):
-                raise RosterError(fault)
+            await self._check_name(network.roster)
         tls = network.options.tls
         self.driver = Driver(
             self.broker,
@@ -195,13 +203,43 @@ class Host:
         ways = {"policy": network.options.policy, "relays": network.options.relays}
         mine = len(network.roster.by_owner.get(self.me, ()))
         self.log("listening", broker=self.me, url=address.url, regions=mine, **ways)
-        self.driver.feed(Learned(network.roster))
         if self.store is not None:
-            self.driver.feed(Joining(myself))
+            self.driver.feed(
+                Joining(myself)
+            )  # first: so marks of an earlier life are known for what they are
+        self.driver.feed(Learned(network.roster))
+
+    async def _check_name(self, roster: Roster) -> None:
+        """Give up if another broker has this number; one that nobody hears any more was this one, elsewhere."""
+        fault = self._other_of_my_name(roster)
+        if fault and self._joins:
+            raise NameTakenError(fault)
+        if fault:
+            url = roster.by_id[self.me].url
+            tls = self.network.options.tls
+            try:
+                hello = wire.Hello(self.versions, wire.OBSERVER)
+                welcome, peer = await greet(
+                    url, hello, tls=None if tls is None else client_tls(tls.ca_file), timeout_s=ANSWER_S
+                )
+            except (SensorGridError, OSError, TimeoutError):
+                self.log("moved", broker=self.me, before=url, now=self._url)
+                self._url_before = url
+                return
+            peer.close()
+            if welcome.id == self.me:
+                raise NameTakenError(fault)
+            self._url_before = url
 
     async def _stored(self, store: RosterStore, first: Roster) -> Roster:
         """The newest roster of an open network; the file is its first one."""
         found = await store.settle(None)
+        if self._joins and (found is None or found.version < first.version):
+            what = "no roster" if found is None else f"roster {found.version}"
+            raise RosterError(
+                f"{store.place}: found {what}, expected that of the network, {first.version} or later: --lake says"
+                " where this machine sees the lake"
+            )
         if found is None:
             found = await store.settle(first if first.version == 1 else replace(first, version=1)) or first
         if difference := first.terms.difference(found.terms):
@@ -223,8 +261,10 @@ class Host:
         self.log("left" if self.left.is_set() else "not left", broker=self.me, roster=self.roster.version)
 
     def _is_last(self) -> bool:
-        """Whether all others go, too, or none are left: nobody is there to take over."""
-        return all(member.leaving for member in self.roster.members if member.id != self.me)
+        """Whether all others go, too, or own no regions, or none are left: nobody is there to take over."""
+        others = [member for member in self.roster.members if member.id != self.me]
+        mine = self.roster.by_id.get(self.me)
+        return (mine is None or not mine.relay) and all(m.leaving or m.relay for m in others)
 
     async def stop(self) -> None:
         """Redirect receivers, let them read what was sent, and close."""
@@ -254,8 +294,20 @@ class Host:
 
     def _enter(self) -> Peer:
         peer = Peer()
-        self._spawn(self._welcome(peer))
+        self._spawn(self._alone(peer, self._welcome(peer)))
         return peer
+
+    async def _alone(self, peer: Peer, work: Coroutine[Any, Any, None]) -> None:
+        """Work for one stranger, whose fault closes its connection and nothing else."""
+        try:
+            await work
+        except Exception as error:
+            self.log(
+                "closed",
+                remote=peer.link.remote if peer.link else "",
+                reason=f"{type(error).__name__}: {error}",
+            )
+            peer.close(1011, "a fault of the broker")
 
     async def _welcome(self, peer: Peer) -> None:
         try:
@@ -506,7 +558,7 @@ class Host:
 
     def _asked_for_sensors(self, peer: Peer, asked: bytes) -> None:
         if self.sensors.take(peer):
-            self._spawn(self._tell_sensors(peer, asked))
+            self._spawn(self._alone(peer, self._tell_sensors(peer, asked)))
 
     async def _tell_sensors(self, peer: Peer, asked: bytes) -> None:
         try:
@@ -521,7 +573,7 @@ class Host:
         if isinstance(effect, Adopted):
             roster = effect.roster
             if (fault := self._other_of_my_name(roster)) and not self.driver.failed.done():
-                self.driver.failed.set_exception(RosterError(fault))
+                self.driver.failed.set_exception(NameTakenError(fault))
             mine = len(roster.by_owner.get(self.me, ()))
             self.log("roster", version=roster.version, brokers=len(roster.members), regions=mine)
             for publisher in [p for p in self._publishers if p.version >= 2]:
@@ -540,7 +592,7 @@ class Host:
     def _other_of_my_name(self, roster: Roster) -> str:
         """Of two brokers with one number, the one that comes second gives up: why, or nothing."""
         found = roster.by_id.get(self.me)
-        if self.store is None or found is None or found.url == self._url:
+        if self.store is None or found is None or found.url in (self._url, self._url_before):
             return ""
         return f"broker {self.me}: found another one at {found.url}, expected it at {self._url}; take another --id"
 
@@ -550,9 +602,14 @@ class Host:
         try:
             newest = await self.store.settle(proposed)
         except StoreError as error:
-            self.log("store not reached", reason=str(error))
+            unreached = (proposed is not None, str(error))
+            if unreached != self._unreached:  # said once, until it is another fault, or none
+                self._unreached = unreached
+                self.log("store not reached", reason=str(error))
             self.driver.feed(Ruled(False))
             return
+        if self._unreached is not None and (proposed is not None or not self._unreached[0]):
+            self._unreached = None  # a disk that is full can be read, so reading proves nothing about writing
         if newest is not None:
             if newest.newer_than(self.roster) and (fault := newest.fault(self.network.grid, self.roster)):
                 self.log("roster not taken", reason=f"{self.store.place}: {fault}")
@@ -603,6 +660,10 @@ class Host:
         self._tasks.discard(task)
         if not task.cancelled() and (error := task.exception()) is not None and not self.driver.failed.done():
             self.driver.failed.set_exception(error)
+
+
+class NameTakenError(RosterError):
+    """Another broker has this number."""
 
 
 def server_tls(cert_file: str, key_file: str) -> ssl.SSLContext:

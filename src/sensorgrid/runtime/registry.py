@@ -166,6 +166,8 @@ class SensorTable:
 
     def _facts(self, attribute: str | None) -> tuple[Bools, Ints, Floats]:
         """Of each sensor: whether it measures this, when it last did, the share flagged; the worst of all if None."""
+        if attribute is not None and attribute not in self.attributes:
+            return self._made(attribute)  # not kept: strangers make names up
         if attribute not in self._by_attribute:
             self._by_attribute[attribute] = self._made(attribute)
         return self._by_attribute[attribute]

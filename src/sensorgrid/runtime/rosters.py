@@ -6,6 +6,7 @@ That alone puts all versions in one order, without a coordinator.
 
 import asyncio
 import contextlib
+import re
 from pathlib import Path
 from threading import Thread
 from typing import Any
@@ -19,6 +20,8 @@ from sensorgrid.model.errors import SensorGridError
 from sensorgrid.overlay.roster import Member, Region, Roster, Terms
 
 FOLDER = "roster"
+VERSIONS = re.compile(r"\d{13}\.json")
+"""names of its files"""
 ANSWER_S = 5.0
 """how long the store may take"""
 
@@ -47,13 +50,16 @@ class RosterStore:
     >>> from sensorgrid.overlay.settings import Settings
     >>> first = Roster(1, Terms.of(Grid(), Settings(budget=1)), (Member(PeerId(0)),), ())
     >>> with tempfile.TemporaryDirectory() as lake:
-    ...     store = RosterStore(lake)
+    ...     store = RosterStore(lake, founds=True)
     ...     store.newest(), store.write(first), store.write(first), store.newest() == first
     (None, True, False, True)
     """
 
-    def __init__(self, lake: str) -> None:
+    def __init__(self, lake: str, founds: bool = False) -> None:
         self.place = f"{lake.rstrip('/')}/{FOLDER}"
+        self.founds = founds
+        """whether a folder that is not there may be made: else a machine that does not see the lake would found a
+        network of its own"""
         self._store: ObjectStore | None = None
         self._known: Roster | None = None
         self._worker: Thread | None = None
@@ -77,13 +83,29 @@ class RosterStore:
             store = self._opened()
             offset = None if self._known is None else _name(self._known.version)
             names = [found["path"] for several in obstore.list(store, offset=offset) for found in several]
-            newest = max((name for name in names if name.endswith(".json")), default=None)
-            if newest is not None:
-                written = msgspec.json.decode(bytes(obstore.get(store, newest).bytes()), type=_Written)
-                self._known = Roster(written.version, written.terms, written.members, written.regions)
+            # Whatever else people put there is not ours.
+            newest = max((name for name in names if VERSIONS.fullmatch(name)), default=None)
+            content = None if newest is None else bytes(obstore.get(store, newest).bytes())
+        except FileNotFoundError:
+            return self._known
         except Exception as error:
             raise StoreError(f"{self.place}: found {_first(error)}, expected rosters") from error
+        if newest is not None and content is not None:
+            self._known = self._read(newest, content)
         return self._known
+
+    def _read(self, name: str, content: bytes) -> Roster:
+        """A file of the store."""
+        try:
+            written = msgspec.json.decode(content, type=_Written)
+            if _name(written.version) != name:
+                raise ValueError(f"version {written.version}")
+        except (ValueError, RecursionError) as error:
+            raise StoreError(
+                f"{self.place}/{name}: found no roster of this version ({_first(error)}), expected one; if a crash has"
+                " torn it, remove it: the version before it counts then"
+            ) from error
+        return Roster(written.version, written.terms, written.members, written.regions)
 
     async def settle(self, proposed: Roster | None) -> Roster | None:
         """Write a roster, if its version is free, and read the newest, off the loop.
@@ -121,11 +143,18 @@ class RosterStore:
 
     def _opened(self) -> ObjectStore:
         if self._store is None:
-            if "://" in self.place:
-                self._store = from_url(self.place)
-            else:
-                self._store = LocalStore(prefix=Path(self.place).absolute(), mkdir=True)
+            self._store = opened(self.place, self.founds)
         return self._store
+
+
+def opened(place: str, make: bool) -> ObjectStore:
+    """A folder, which is made if it may be, or a place in an object store."""
+    if "://" in place:
+        return from_url(place)
+    folder = Path(place).absolute()
+    if not make and not folder.is_dir():
+        raise FileNotFoundError(f"no folder {place}")
+    return LocalStore(prefix=folder, mkdir=make)
 
 
 def _name(version: int) -> str:

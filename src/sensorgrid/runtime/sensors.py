@@ -70,7 +70,11 @@ class SensorDesk:
         except Exception as error:  # whatever may be wrong with a file
             self._log("sensors not read", reason=str(error))
             return sorry(f"the lake cannot be read: {error}")
-        return await asyncio.to_thread(_told, table, asked, me, roster.version)
+        try:
+            return await asyncio.to_thread(_told, table, asked, me, roster.version)
+        except Exception as error:  # a question of a stranger ends no connection
+            self._log("question for sensors not answered", reason=str(error))
+            return sorry(f"the question cannot be answered: {error}")
 
     async def _fresh(self, cells: tuple[int, ...]) -> SensorTable:
         loop = asyncio.get_running_loop()

@@ -35,8 +35,8 @@ class Churn(Schedule):
     by_hand = False
     roaming = 1.0
 
-    def __init__(self, seed: int, watch: bool = False, trace: bool = False) -> None:
-        super().__init__(seed, watch, trace)
+    def __init__(self, seed: int, watch: bool = False, trace: bool = False, calculates: bool = False) -> None:
+        super().__init__(seed, watch, trace, calculates=calculates)
         self.mixed = False
         self.faults_known = FAULTS
         self.alive: set[PeerId] = set(self.brokers)
@@ -234,6 +234,6 @@ class Churn(Schedule):
             self.problems.append(f"roster {roster.version}: found members accused or leaving, expected none")
 
 
-def play(seed: int, watch: bool = False, trace: bool = False) -> ScheduleOutcome:
+def play(seed: int, watch: bool = False, trace: bool = False, calculates: bool = False) -> ScheduleOutcome:
     """Play one schedule."""
-    return Churn(seed, watch, trace).play()
+    return Churn(seed, watch, trace, calculates).play()

@@ -31,6 +31,7 @@ from sensorgrid.overlay.policies.relays import NAMES, TREE, Relays
 from sensorgrid.overlay.roster import Region
 from sensorgrid.overlay.settings import SILENCES, Settings
 from sensorgrid.simulator import checkers
+from sensorgrid.simulator.calculations import Calculations
 from sensorgrid.simulator.world import World
 
 TICK_S = 3.0
@@ -79,7 +80,14 @@ class Schedule:
     by_hand = True
     """whether operators change the roster"""
 
-    def __init__(self, seed: int, watch: bool = False, trace: bool = False, relayed: bool = False) -> None:
+    def __init__(
+        self,
+        seed: int,
+        watch: bool = False,
+        trace: bool = False,
+        relayed: bool = False,
+        calculates: bool = False,
+    ) -> None:
         self.seed = seed
         self.watch = watch
         self.relayed = relayed
@@ -90,7 +98,7 @@ class Schedule:
         self.rng = Random(f"relays {seed}" if relayed else f"schedule {seed}")
         self.chance = Random(f"rosters {seed} {relayed}")
         """of rosters and versions, so that the rest is what it was before there were any"""
-        self.mixed = self.chance.random() < MIXED
+        self.mixed = self.chance.random() < MIXED and not calculates
         rng = self.rng
         wraps = rng.random() < 0.5
         self.grid = Grid(
@@ -115,6 +123,8 @@ class Schedule:
         self.levels: list[int] = []
         self.faults: list[str] = []
         self.problems: list[str] = []
+        self.calculations = Calculations(self) if calculates else None
+        """clients who watch results of operators"""
 
     def _delay(self, a: PeerId, b: PeerId) -> float:
         factor = max(self.slow.get(a, 1.0), self.slow.get(b, 1.0))
@@ -417,6 +427,8 @@ class Schedule:
     def _look(self) -> None:
         """Everything has healed: check what each client and broker holds."""
         world = self.world
+        if self.calculations is not None:
+            self.problems += list(self.calculations.problems())[:5]
         self.problems += checkers.rules(world)
         self.problems += checkers.rosters(world)
         self.problems += self._lasting(checkers.circles)
@@ -441,6 +453,8 @@ class Schedule:
         return list(found)
 
     def _leave(self) -> None:
+        if self.calculations is not None:
+            self.calculations.leave()
         for client, queries in self.clients.items():
             if client not in self.gone:
                 for query in queries:
@@ -452,6 +466,8 @@ def _without_numbers(what: str) -> str:
     return re.sub(r"generation \d+", "", what)
 
 
-def play(seed: int, watch: bool = False, trace: bool = False, relayed: bool = False) -> ScheduleOutcome:
+def play(
+    seed: int, watch: bool = False, trace: bool = False, relayed: bool = False, calculates: bool = False
+) -> ScheduleOutcome:
     """Play one schedule. Watching checks every broker's rules after every event, and takes long."""
-    return Schedule(seed, watch, trace, relayed).play()
+    return Schedule(seed, watch, trace, relayed, calculates).play()

@@ -20,9 +20,11 @@ from sensorgrid.model.query import Query
 from sensorgrid.overlay.assembly import Plug
 from sensorgrid.overlay.broker import Broker
 from sensorgrid.overlay.codec import as_of, encode
+from sensorgrid.overlay.derived import Formula, StreamName
 from sensorgrid.overlay.events import (
     Actor,
     Batch,
+    Calculated,
     Cancelled,
     Connect,
     Deliver,
@@ -49,6 +51,7 @@ from sensorgrid.overlay.events import (
     Send,
     Spread,
     Submitted,
+    Watched,
     Woke,
 )
 from sensorgrid.overlay.geography import box_of, first_of
@@ -162,6 +165,9 @@ class World:
         self.admitted: dict[tuple[PeerId, QueryId], Instant] = {}
         """when a query was admitted"""
         self.on_deliver: Callable[[PeerId, Deliver], None] | None = None
+        self.on_calculated: Callable[[PeerId, Calculated], None] | None = None
+        self.formulas: Callable[[str], Formula] | None = None
+        """makes formulas from their texts; None: nothing is calculated"""
         self.on_send: Callable[[PeerId, PeerId, Message], None] | None = None
         self.events = 0
         self._queue: list[tuple[Instant, int, Callable[[], None] | _Arrival]] = []
@@ -189,7 +195,7 @@ class World:
         def make() -> Broker:
             count[0] += 1
             rng = Random(f"{self.seed} {me} {count[0]}")
-            return Broker(me, self.grid, settings, policy(), rng, relays, others, incarnation=count[0])
+            return Broker(me, self.grid, settings, policy(), rng, relays, others, count[0], self.formulas)
 
         self._make[me] = make
         self._settings[me] = settings
@@ -272,6 +278,10 @@ class World:
         A query's own start and duration are moments; `query.ticks(grid, now)` gives the ticks.
         """
         self.feed(client, Submitted(query, ask, start, until, cells))
+
+    def watch(self, client: PeerId, query: QueryId, formula: Formula, cell: int = 1, first: int = 0) -> None:
+        """Want a derived stream, from a tick on."""
+        self.feed(client, Watched(query, StreamName(formula.digest, cell), formula.text, first))
 
     def refine(self, client: PeerId, query: QueryId, ask: Query) -> None:
         """Change a running query now."""
@@ -469,6 +479,9 @@ class World:
             case Deliver():
                 if self.on_deliver is not None:
                     self.on_deliver(me, effect)
+            case Calculated():
+                if self.on_calculated is not None:
+                    self.on_calculated(me, effect)
             case Reply(query):
                 self.replies.setdefault((me, query), []).append(effect)
                 self.replied[me, query] = self.now

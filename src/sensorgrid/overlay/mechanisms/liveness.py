@@ -98,6 +98,7 @@ class Liveness(Mechanism):
         boards = self.boards
         return (
             not boards.intake.uses(peer)
+            and not boards.nodes.uses(peer)
             and peer not in boards.distances.awaited
             and peer not in boards.outlets.entries
             and all(key[0] != peer for key in boards.outlets.reservations)

@@ -19,6 +19,8 @@ from sensorgrid.overlay.messages import Ask, Find, Found, Located
 from sensorgrid.overlay.ways import WayToOwner
 
 HOPS_MAX = 64
+ASKED_MAX = 16_384
+"""cells that one question of a client may name; of the others nobody is said to have them"""
 
 
 class Routing(Mechanism):
@@ -74,11 +76,14 @@ class Routing(Mechanism):
 
     def asked(self, peer: PeerId, message: Ask) -> None:
         """A client asks."""
-        if not 0 <= message.attribute < len(self.kernel.grid.attributes):
-            nobody = tuple((cell, None) for cell in message.cells)
+        cells = tuple(dict.fromkeys(message.cells))
+        known = 0 <= message.attribute < len(self.kernel.grid.attributes)
+        taken = cells[:ASKED_MAX] if known else ()
+        if rest := cells[len(taken) :]:
+            nobody = tuple((cell, None) for cell in rest)
             self.kernel.send(peer, Located(message.request, message.attribute, nobody))
-            return
-        self._route(peer, message.request, message.attribute, message.cells, message.owner, ())
+        if taken:
+            self._route(peer, message.request, message.attribute, taken, message.owner, ())
 
     def find(self, peer: PeerId, message: Find) -> None:
         """A broker passes a question on."""

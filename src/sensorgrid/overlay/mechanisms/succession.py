@@ -9,6 +9,7 @@ and learns what was decided (`Learned`). What it wants changed it works out anew
   who hears it, acquits it, in a version. If nobody has within `WINDOW` beats it is removed, and whoever is responsible
   now owns its regions. After an acquittal everybody waits twice as long, which is the lease.
 - *Inheritance.* Whoever is responsible for a region of another broker becomes its heir, and owns it once it has it.
+- *Balance.* Whoever has much more load than the broker beside it moves the border between them (`overlay/balance.py`).
 - *Leaving.* A leaver is marked, so that others become responsible. When it owns nothing it removes itself.
 
 Whoever cannot reach the store changes nothing, and goes on as it is.
@@ -17,6 +18,7 @@ Whoever cannot reach the store changes nothing, and goes on as it is.
 from math import inf
 
 from sensorgrid.model.ids import Instant, PeerId
+from sensorgrid.overlay.balance import Balance
 from sensorgrid.overlay.boards import Boards
 from sensorgrid.overlay.events import (
     Inquire,
@@ -82,6 +84,8 @@ class Succession(Mechanism):
         self._member: Member | None = None
         """what this broker shall be"""
         self._leaves = False
+        self._returns = False
+        """whether it has just come: a mark in the roster that it leaves is then of an earlier life"""
         self._left = False
         self._asked = False
         """whether the store has not answered yet"""
@@ -105,6 +109,7 @@ class Succession(Mechanism):
         """watched brokers that have been heard"""
         self._settled = 0
         """the version for which this broker is the heir of all that it should be"""
+        self._balance = Balance(kernel, boards)
         self._due: Instant | None = None
         self._stirred = False
         """whether there may be something to propose before the next beat"""
@@ -114,11 +119,11 @@ class Succession(Mechanism):
     def joining(self, event: Joining) -> None:
         """From now on it belongs to the network."""
         self._member, self._leaves, self._left = event.member, False, False
-        self._stirred = True
+        self._returns = self._stirred = True
 
     def leaving(self, event: Leaving) -> None:
         """From now on it does not."""
-        self._leaves, self._stirred = True, True
+        self._leaves, self._returns, self._stirred = True, False, True
 
     def published(self, event: Published) -> None:
         """The pipeline hears this broker, which is as good as a witness."""
@@ -151,6 +156,7 @@ class Succession(Mechanism):
             self.accused.pop(gone, None)
             self.acquitted.discard(gone)
         self._look = self._patience(event.roster)
+        self._balance.changed()
         self._stirred = True
 
     # -- beats
@@ -184,6 +190,7 @@ class Succession(Mechanism):
             for peer in self.accused:
                 self.accused[peer] += 1
             self._waits = {key: beats + 1 for key, beats in self._waits.items()}
+            self._balance.beat(roster)
         self._last = kernel.now
         self._pause = max(self._pause - 1, 0)
         self._look -= 1
@@ -241,7 +248,8 @@ class Succession(Mechanism):
             return
         draft = Draft(roster)
         me = roster.by_id.get(self.kernel.me)
-        self._leaves |= me is not None and me.leaving  # an operator wrote so
+        if me is not None:
+            self._notice(me, draft)
         if me is None:
             if self._leaves:
                 self._left = True
@@ -257,7 +265,12 @@ class Succession(Mechanism):
             self._judge(roster, draft)
             if self._leaves and not me.leaving and len(roster.members) > 1:
                 draft.leave(me.id)
-            elif self._leaves and not roster.by_owner.get(me.id) and not roster.by_heir.get(me.id):
+            elif (
+                self._leaves
+                and me.leaving
+                and not roster.by_owner.get(me.id)
+                and not roster.by_heir.get(me.id)
+            ):
                 draft.remove({me.id})
             if self._settled != roster.version:
                 before = dict(draft.regions)
@@ -265,9 +278,22 @@ class Succession(Mechanism):
                 if draft.regions == before:
                     self._settled = roster.version
             draft.promote(me.id, self._ready(roster))
+            if not self._leaves:
+                draft.move(self._balance.moves(roster))
         wanted = draft.done()
         if wanted is not None:
             self._ask(Propose(wanted))
+
+    def _notice(self, me: Member, draft: Draft) -> None:
+        """What the roster says of this broker: that it leaves, as an operator wrote, and where it is dialled."""
+        if me.leaving and self._returns:
+            draft.stay(me.id)
+        elif me.leaving:
+            self._leaves = True
+        else:
+            self._returns = False
+        if self._member is not None and me.url != self._member.url:
+            draft.dialled_at(me.id, self._member.url)
 
     def _judge(self, roster: Roster, draft: Draft) -> None:
         """Accuse whom this broker misses, acquit whom it hears, remove whom nobody has heard."""

@@ -27,7 +27,7 @@ class Merge(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Term:
+class DemandTerm:
     """One calculation over an area: filtered readings of it, aggregated."""
 
     expression: str
@@ -36,13 +36,13 @@ class Term:
 
 
 @dataclass(frozen=True, slots=True)
-class Demand:
+class OperatorDemand:
     """A subscription; with several terms, its result depends on all of them."""
 
     name: str
     place: int
     """ID of the place where the subscriber is"""
-    terms: tuple[Term, ...]
+    terms: tuple[DemandTerm, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +69,7 @@ class Costs:
 
 
 @dataclass(frozen=True, slots=True)
-class Sensors:
+class SensorPlaces:
     """Where they are."""
 
     places: tuple[int, ...]
@@ -102,17 +102,17 @@ class PlacementPolicy(Protocol):
     lookups: list[tuple[PeerId, PeerId]]
     """who had to find whom"""
 
-    def add(self, demand: Demand) -> None:
+    def add(self, demand: OperatorDemand) -> None:
         """A subscription begins."""
 
-    def remove(self, demand: Demand) -> None:
+    def remove(self, demand: OperatorDemand) -> None:
         """It ends."""
 
     def balance(self) -> list[PlacingOrder]:
         """Relieve nodes above the limit, as far as there is a rule for it."""
 
 
-def middle_of(sensors: Sensors, region: Ranges) -> int | None:
+def middle_of(sensors: SensorPlaces, region: Ranges) -> int | None:
     """Where a region is cut in two with about as many sensors: the roundest ID between a third and two thirds.
 
     None if it has no two sensors at different places.

@@ -8,8 +8,8 @@ and the root merges. An overloaded leaf gives half of its area to a node that is
 from dataclasses import dataclass
 
 from sensorgrid.model.ids import PeerId
-from sensorgrid.overlay.placing.demand import Costs, Demand, PlacingOrder, Sensors, middle_of
-from sensorgrid.overlay.placing.line import Line, Ranges, joined, within, without
+from sensorgrid.overlay.placing.demand import Costs, OperatorDemand, PlacingOrder, SensorPlaces, middle_of
+from sensorgrid.overlay.placing.line import IdLine, Ranges, joined, within, without
 from sensorgrid.overlay.placing.transfers import Step, Transfers
 
 
@@ -27,7 +27,12 @@ class DomainSpacePlacement:
     """Leaves and roots."""
 
     def __init__(
-        self, line: Line, sensors: Sensors, costs: Costs, balanced: bool = True, calculates: bool = False
+        self,
+        line: IdLine,
+        sensors: SensorPlaces,
+        costs: Costs,
+        balanced: bool = True,
+        calculates: bool = False,
     ) -> None:
         self.line, self.sensors, self.costs = line, sensors, costs
         self.balanced, self.calculates = balanced, calculates
@@ -43,7 +48,7 @@ class DomainSpacePlacement:
             self._regions[first] = joined(part for node in both for part in line.region(node))
             self.transfers.sense(first, sensors.count(self._regions[first]) * costs.publish)
 
-    def add(self, demand: Demand) -> None:
+    def add(self, demand: OperatorDemand) -> None:
         """Leaves send to the root."""
         root = self.line.owner(demand.place)
         leaves = []
@@ -56,7 +61,7 @@ class DomainSpacePlacement:
         self.transfers.put(demand.name, Step(root, 0, tuple(leaves), delivered=1))
         self._rate(demand.name)
 
-    def remove(self, demand: Demand) -> None:
+    def remove(self, demand: OperatorDemand) -> None:
         """Its root and leaves end."""
         self.transfers.deliver(demand.name, -1)
         self.transfers.release(demand.name)

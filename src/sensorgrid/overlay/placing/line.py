@@ -17,12 +17,12 @@ Piece = tuple[PeerId, Range]
 """a node, and a range of IDs that it owns whole"""
 
 
-class Line:
+class IdLine:
     """Nodes in the order of their IDs.
 
     Examples
     --------
-    >>> line = Line({PeerId(n): place for n, place in enumerate((2, 5, 6, 9, 12))}, digits=4)
+    >>> line = IdLine({PeerId(n): place for n, place in enumerate((2, 5, 6, 9, 12))}, digits=4)
     >>> line.owner(7), line.owner(1), line.pieces(((4, 7),))
     (2, 4, [(0, (4, 5)), (1, (5, 6)), (2, (6, 7))])
     >>> list(line.search(PeerId(1))), list(line.from_id(6))

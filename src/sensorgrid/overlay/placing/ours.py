@@ -19,8 +19,8 @@ from zlib import crc32
 
 from sensorgrid.index.zorder import Range
 from sensorgrid.model.ids import PeerId
-from sensorgrid.overlay.placing.demand import Costs, Demand, PlacingOrder, Sensors, middle_of
-from sensorgrid.overlay.placing.line import Line, Ranges, joined, within, without
+from sensorgrid.overlay.placing.demand import Costs, OperatorDemand, PlacingOrder, SensorPlaces, middle_of
+from sensorgrid.overlay.placing.line import IdLine, Ranges, joined, within, without
 from sensorgrid.overlay.placing.transfers import Name, Step, Transfers
 
 FAN_IN = 8
@@ -32,7 +32,7 @@ ROOM = Fraction(9, 10)
 
 
 @dataclass(frozen=True, slots=True, order=True)
-class StreamName:
+class JointName:
     """Partial results of an expression over an area, whoever computes them."""
 
     expression: str
@@ -90,7 +90,7 @@ def least_loaded(
 class OurPlacement:
     """Streams of partial results, shared by all subscriptions."""
 
-    def __init__(self, line: Line, sensors: Sensors, costs: Costs, balanced: bool = True) -> None:
+    def __init__(self, line: IdLine, sensors: SensorPlaces, costs: Costs, balanced: bool = True) -> None:
         self.line, self.sensors, self.costs, self.balanced = line, sensors, costs, balanced
         self.transfers = Transfers(line.nodes)
         self.lookups: list[tuple[PeerId, PeerId]] = []
@@ -101,21 +101,21 @@ class OurPlacement:
             self._held[node] = {node: line.region(node)}
             self.transfers.sense(node, sensors.count(line.region(node)) * costs.publish)
 
-    def add(self, demand: Demand) -> None:
+    def add(self, demand: OperatorDemand) -> None:
         """Only what does not run yet begins."""
         streams = tuple(dict.fromkeys(self._stream(term.expression, term.area) for term in demand.terms))
         name: Name = streams[0]
         if len(streams) > 1:
             name = ResultName(demand.name)
-            self._joint(name, streams, self._home(StreamName(demand.name, demand.terms[0].area)))
+            self._joint(name, streams, self._home(JointName(demand.name, demand.terms[0].area)))
         self.lookups.append((self.line.owner(demand.place), self.transfers.steps[name].host))
         self.transfers.deliver(name, 1)
 
-    def remove(self, demand: Demand) -> None:
+    def remove(self, demand: OperatorDemand) -> None:
         """What nobody else wants ends."""
         name: Name = ResultName(demand.name)
         if name not in self.transfers.steps:
-            name = StreamName(demand.terms[0].expression, demand.terms[0].area)
+            name = JointName(demand.terms[0].expression, demand.terms[0].area)
         self.transfers.deliver(name, -1)
         self.transfers.release(name)
 
@@ -138,9 +138,9 @@ class OurPlacement:
 
     # -- streams
 
-    def _stream(self, expression: str, area: Ranges) -> StreamName:
+    def _stream(self, expression: str, area: Ranges) -> JointName:
         """The stream of an area, begun if it does not run."""
-        name = StreamName(expression, area)
+        name = JointName(expression, area)
         if name in self.transfers.steps:
             return name
         by_node: dict[PeerId, list[Range]] = {}
@@ -176,7 +176,7 @@ class OurPlacement:
         self.lookups += [(home, node) for node in asked]
         return found
 
-    def _home(self, name: StreamName) -> PeerId:
+    def _home(self, name: JointName) -> PeerId:
         """Where it is found by default: a place inside the area that depends on the name."""
         first, last = name.area[0][0], name.area[-1][1]
         return self.line.owner(first + crc32(repr(name).encode()) % (last - first))
@@ -184,12 +184,12 @@ class OurPlacement:
     def _partial(self, area: Ranges) -> int:
         return self.costs.results(self.costs.passing(self.sensors.count(area)))
 
-    def _edge(self, name: StreamName, owner: PeerId) -> None:
+    def _edge(self, name: JointName, owner: PeerId) -> None:
         """The partial result of an area in one region."""
         self.transfers.put(name, Step(owner, self._partial(name.area)))
         self._spread(name, owner)
 
-    def _spread(self, name: StreamName, owner: PeerId) -> None:
+    def _spread(self, name: JointName, owner: PeerId) -> None:
         """Each node that has some of the sensors computes their part; the owner of the region merges the parts."""
         held = self._held[owner]
         parts = []
@@ -214,7 +214,7 @@ class OurPlacement:
         weights = {
             name: transfers.load[node] - transfers.load_left(name)
             for name in transfers.at[node]
-            if isinstance(name, ResultName) or (isinstance(name, StreamName) and self._is_joint(name))
+            if isinstance(name, ResultName) or (isinstance(name, JointName) and self._is_joint(name))
         }
         enough = [name for name, weight in weights.items() if weight >= excess]
         others = [name for name, weight in weights.items() if 0 < weight < excess]
@@ -227,7 +227,7 @@ class OurPlacement:
                 return PlacingOrder("move", name, node, target)
         return None
 
-    def _is_joint(self, name: StreamName) -> bool:
+    def _is_joint(self, name: JointName) -> bool:
         return len({node for node, _ in self.line.pieces(name.area)}) > 1
 
     def _give_sensors(self, node: PeerId) -> PlacingOrder | None:
@@ -237,7 +237,7 @@ class OurPlacement:
         held = self._held[max(mine)[1]]
         owner = next(iter(held))
         streams = [
-            name for name in transfers.at[owner] if isinstance(name, StreamName) and not self._is_joint(name)
+            name for name in transfers.at[owner] if isinstance(name, JointName) and not self._is_joint(name)
         ]
         given = held[node]
         while (middle := middle_of(self.sensors, given)) is not None:
@@ -255,7 +255,7 @@ class OurPlacement:
             return PlacingOrder("region", given, node, target)
         return None
 
-    def _taker(self, node: PeerId, given: Ranges, streams: list[StreamName]) -> PeerId | None:
+    def _taker(self, node: PeerId, given: Ranges, streams: list[JointName]) -> PeerId | None:
         """Who has room for the sensors of an area, and for their part of some streams."""
         load = self.transfers.load
         if len(load) == 1:

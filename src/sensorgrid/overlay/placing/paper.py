@@ -5,7 +5,7 @@ joint: the first node above the range that is not overloaded. Filters run at the
 depends on several calculations runs where all of them are, else at the root.
 
 *Reallocation* (Figures 6 and 7). An overloaded joint hands a calculation over to the first node in the order of
-`Line.search` that stays within the limit with it. A calculation that fits nowhere is cut in two by cell first.
+`IdLine.search` that stays within the limit with it. A calculation that fits nowhere is cut in two by cell first.
 
 *Root rule*. An overloaded root has the joint that sends most to it send half as much. It is used only where that can
 help: where the node is within the limit without what it does as a root.
@@ -18,8 +18,8 @@ from dataclasses import dataclass
 
 from sensorgrid.index.zorder import Range
 from sensorgrid.model.ids import PeerId
-from sensorgrid.overlay.placing.demand import Costs, Demand, PlacingOrder, Sensors
-from sensorgrid.overlay.placing.line import Line, roundest
+from sensorgrid.overlay.placing.demand import Costs, OperatorDemand, PlacingOrder, SensorPlaces
+from sensorgrid.overlay.placing.line import IdLine, roundest
 from sensorgrid.overlay.placing.transfers import Step, Transfers
 
 
@@ -59,7 +59,7 @@ class RootName:
 class PaperPlacement:
     """Transfer trees as the paper builds and reallocates them."""
 
-    def __init__(self, line: Line, sensors: Sensors, costs: Costs, balanced: bool = True) -> None:
+    def __init__(self, line: IdLine, sensors: SensorPlaces, costs: Costs, balanced: bool = True) -> None:
         self.line, self.sensors, self.costs, self.balanced = line, sensors, costs, balanced
         self.transfers = Transfers(line.nodes)
         self.lookups: list[tuple[PeerId, PeerId]] = []
@@ -73,7 +73,7 @@ class PaperPlacement:
         for node in line.nodes:
             self.transfers.sense(node, sensors.count(line.region(node)) * costs.publish)
 
-    def add(self, demand: Demand) -> None:
+    def add(self, demand: OperatorDemand) -> None:
         """Filters at the edges, calculations at joints, the rest at the root."""
         root = self._root[demand.name] = self.line.owner(demand.place)
         found = self._calculations[demand.name] = {}
@@ -89,7 +89,7 @@ class PaperPlacement:
         self.transfers.put(last, Step(root, 0, (dependent,), delivered=1))
         self._settle(demand.name)
 
-    def remove(self, demand: Demand) -> None:
+    def remove(self, demand: OperatorDemand) -> None:
         """All of its steps end."""
         self.transfers.deliver(RootName(demand.name), -1)
         self.transfers.release(RootName(demand.name))

@@ -15,6 +15,7 @@ from typing import Any
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
+from sensorgrid.model.units import UNITS, canonical_of, conversion
 from sensorgrid.pipeline.ingest.attributes import KNOWN, Attribute
 from sensorgrid.pipeline.ingest.fields import (
     fields_of,
@@ -32,7 +33,6 @@ from sensorgrid.pipeline.ingest.fields import (
     topic_fault,
     topic_parts,
 )
-from sensorgrid.pipeline.ingest.units import UNITS, canonical_of, conversion
 from sensorgrid.pipeline.schema import LETTER_BYTES_MAX, MEASUREMENT
 from sensorgrid.pipeline.sources.declaration import Condition, Long, Mapping, Value
 from sensorgrid.pipeline.sources.stations import Stations, locate

@@ -43,6 +43,8 @@ from sensorgrid.pipeline.lake.tiles import Identity
 from sensorgrid.pipeline.plan import Plan, plan_from_json
 
 FORMAT = 1
+NEIGHBOURS = ("roster", "operators")
+"""folders that brokers keep beside the history, and may make before there is a lake"""
 STREAM = "stream"
 """files whose writer begins like this belong to batches that may be tried again"""
 _MARK = ".parquet"
@@ -113,12 +115,17 @@ class Lake(Folder):
         text = self.read_text("lake.json")
         if text is None:
             files.create_dir(self.path(), recursive=True)
-            if any(info for info in files.get_file_info(pafs.FileSelector(self.path()))):
+            if not self.is_vacant():
                 raise LakeError(
                     f"lake {self.root}: found other files and no lake.json, expected a lake or nothing"
                 )
             self.write_text("lake.json", json.dumps({"format": FORMAT, "made_by": "sensorgrid"}) + "\n")
         return self.check()
+
+    def is_vacant(self) -> bool:
+        """Whether a lake can be made here: nothing is there but what brokers may have put there first."""
+        found = self._fs()[0].get_file_info(pafs.FileSelector(self.path(), allow_not_found=True))
+        return all(info.type == pafs.FileType.Directory and info.base_name in NEIGHBOURS for info in found)
 
     def check(self) -> "Lake":
         """Refuse what is not a lake, or has another format."""

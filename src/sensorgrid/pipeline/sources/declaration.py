@@ -18,8 +18,8 @@ from typing import Literal
 from zoneinfo import ZoneInfo
 
 from sensorgrid.model.errors import SensorGridError
+from sensorgrid.model.units import canonical_of, conversion
 from sensorgrid.pipeline.ingest.attributes import KNOWN
-from sensorgrid.pipeline.ingest.units import canonical_of, conversion
 
 FORMATS = ("csv", "json", "parquet", "metar", "bufr", "measurements")
 OPERATORS = ("eq", "ne", "lt", "le", "gt", "ge")

@@ -10,8 +10,10 @@ import sys
 import tempfile
 import zipfile
 from collections.abc import Mapping
+from concurrent.futures import Future, wait
 from pathlib import Path
 from subprocess import STDOUT
+from threading import Thread
 from typing import Any
 
 from pyspark import SparkConf, SparkContext
@@ -25,6 +27,7 @@ from sensorgrid.pipeline.spark.java import cache_directory, java_home
 STATE_STORE = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
 ARROW_ROWS = 100_000
 """Rows of one Arrow batch: large enough that the cost per batch does not show, small enough for memory."""
+PAUSE_S = 0.5
 
 _DEFAULTS = {
     "spark.sql.session.timeZone": "UTC",
@@ -95,17 +98,50 @@ def start_session(
 
 def _launch(settings: Mapping[str, str], log: Path | None) -> None:
     """Start Java with its output where people want it; a Java that runs already is kept."""
-    if log is None or SparkContext._gateway is not None:
+    if SparkContext._gateway is not None:
         return
     conf = SparkConf(loadDefaults=False)
     for key, value in settings.items():
         conf.set(key, value)
-    log.parent.mkdir(parents=True, exist_ok=True)
-    with log.open("ab") as out:
-        gateway = launch_gateway(  # type: ignore[no-untyped-call]
-            conf=conf, popen_kwargs={"stdout": out, "stderr": STDOUT}
-        )
+    if log is None:
+        gateway = _gateway(conf, None)
+    else:
+        log.parent.mkdir(parents=True, exist_ok=True)
+        with log.open("ab") as out:
+            gateway = _gateway(conf, {"stdout": out, "stderr": STDOUT})
     SparkContext._ensure_initialized(gateway=gateway, conf=conf)
+
+
+def _gateway(conf: SparkConf, popen: dict[str, Any] | None) -> Any:
+    """Java, awaited in a thread of its own, so that Ctrl-C leaves no Java behind.
+
+    Java tells its port in a folder of pyspark's, and ends when its input does. If pyspark is interrupted while it waits
+    for the port, it removes the folder; Java then fails before it looks at its input, and its server never ends. Only
+    the main thread is interrupted. So the thread waits on, or ends with the process; in both cases the folder stays
+    until Java has told its port, and Java ends by itself.
+    """
+    found: Future[Any] = Future()
+
+    def work() -> None:
+        try:
+            found.set_result(launch_gateway(conf=conf, popen_kwargs=popen))  # type: ignore[no-untyped-call]
+        except BaseException as error:
+            found.set_exception(error)
+
+    try:
+        Thread(target=work, daemon=True, name="java").start()
+        while not wait([found], PAUSE_S).done:  # with a pause, or a signal may not be seen everywhere
+            pass
+        return found.result()
+    except KeyboardInterrupt:
+        found.add_done_callback(_abandon)
+        raise
+
+
+def _abandon(launched: "Future[Any]") -> None:
+    """Nobody waits for this Java any more: close its input."""
+    if launched.exception() is None and launched.result().proc is not None:
+        launched.result().proc.stdin.close()
 
 
 def package_zip() -> Path:
