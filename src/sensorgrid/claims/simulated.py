@@ -676,7 +676,7 @@ OPERATORS = Command(
             for rate in (3, 4)
         ),
         Claim(
-            "the paper: so it is where areas overlap, rate 4",
+            "the paper's balancing: no node is above 500 messages, overlapping areas, rate 4",
             lambda r: _worst(r, "peak", "paper", areas="overlapping", pub_rate=4),
             at_most=500.0,
             because="it has no rule for edges whose sensors many want",
