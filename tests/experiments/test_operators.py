@@ -66,6 +66,13 @@ def test_a_row_has_what_is_promised_and_no_node_is_without_its_readings() -> Non
     assert len(row["curve"]) == 101
 
 
+def test_the_page_is_about_todays_code() -> None:
+    """Whatever is renamed, joints stay at the homes with which the page was measured."""
+    row = OperatorsCase("ours", "overlapping", "id-space", 4, 0.5, False, 1).play()
+
+    assert (row["peak"], row["mean"]) == pytest.approx((286.4, 180.6368))
+
+
 def test_a_merge_that_keeps_all_messages_and_expressions_that_differ_cost_more() -> None:
     def mean(**other: int | str) -> float:
         return float(
