@@ -170,10 +170,8 @@ def finish(process: subprocess.Popen[str]) -> str:
             process.communicate()
 
 
-@pytest.mark.parametrize("again", [False, pytest.param(True, marks=pytest.mark.long)])
-def test_after_kill_9_between_lake_and_answer_every_gateway_gets_everything(
-    again: bool, tmp_path: Path
-) -> None:
+@pytest.mark.long
+def test_after_kill_9_between_lake_and_answer_every_gateway_gets_everything(tmp_path: Path) -> None:
     with network(grid_of(tmp_path), 2) as brokers:
         config = configure(tmp_path, brokers)
         settings, ill = read_settings(config), brokers.brokers[1]
@@ -185,11 +183,10 @@ def test_after_kill_9_between_lake_and_answer_every_gateway_gets_everything(
         )  # dies after the batch is written, before Spark commits it
         finish(first)
         assert first.returncode == -signal.SIGKILL
-        if again:
-            second = program(config, ENDLESS)
-            wait_for(lambda: len(waiting.names()) >= 6, "more and more to wait")
-            os.killpg(second.pid, signal.SIGKILL)  # at any moment
-            second.communicate()
+        second = program(config, ENDLESS)
+        wait_for(lambda: len(waiting.names()) >= 6, "more and more to wait")
+        os.killpg(second.pid, signal.SIGKILL)  # at any moment
+        second.communicate()
         assert waiting.behind() == {"01", "11"}
         assert ill.taken == []
         ill.mood = ANSWERS

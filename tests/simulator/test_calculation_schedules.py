@@ -5,7 +5,7 @@ import pytest
 from faults import failures, parameters
 from sensorgrid.simulator import churn, schedules
 
-QUICK, ALL, CHUNK = 8, 100, 4
+QUICK, ALL, CHUNK = 8, 72, 4
 
 
 @pytest.mark.parametrize("seeds", parameters(range(ALL), QUICK, CHUNK))
