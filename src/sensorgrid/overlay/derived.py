@@ -17,7 +17,6 @@ import numpy as np
 import numpy.typing as npt
 from msgspec import Meta, Struct
 
-from sensorgrid.index.zorder import Owners
 from sensorgrid.model.block import Slab
 from sensorgrid.model.ids import PeerId
 from sensorgrid.overlay.geography import first_of
@@ -129,13 +128,13 @@ class Underived(Message, frozen=True):
 
 def home_of(name: StreamName, roster: Roster) -> PeerId | None:
     """Who is responsible for a stream: its cell's first ID, and from there on as far as its digest says."""
-    members = [m for m in roster.members if not m.leaving] or list(roster.members)
-    by_place = {m.place: m.id for m in sorted(members, key=lambda m: -m.id)}
-    if len(by_place) < 2:  # nobody has a place of its own
-        return sorted(m.id for m in members)[name.digest % len(members)] if members else None
+    by_place, owners = roster.line
+    if owners is None:
+        members = [m.id for m in roster.members if not m.leaving] or [m.id for m in roster.members]
+        return sorted(members)[name.digest % len(members)] if members else None
     digits = roster.terms.depth
     width = 1 << max(0, digits - (name.cell.bit_length() - 1))
-    return by_place[Owners(by_place, digits).of(first_of(name.cell, digits) + name.digest % width)]
+    return by_place[owners.of(first_of(name.cell, digits) + name.digest % width)]
 
 
 def blocks_of(formula: Formula, cell: int, roster: Roster) -> int:

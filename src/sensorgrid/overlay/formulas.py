@@ -95,6 +95,8 @@ class TermFormula:
         mine = (index(term.attribute),)
         self._reads = (*mine, index(error)) if error in term.grid.attributes else mine
         self._meetings: dict[int, Meeting | None] = {}
+        self._inputs: dict[int, tuple[frozenset[tuple[int, int]], list[tuple[Formula, int]]]] = {}
+        """by cell: the regions of the roster that it was worked out for, and what was"""
 
     @cached_property
     def text(self) -> str:
@@ -103,9 +105,15 @@ class TermFormula:
 
     def inputs(self, cell: int, roster: Roster) -> Sequence[tuple[Formula, int]]:
         """Regions, or quarters of the cell; none if it is a region."""
+        known = self._inputs.get(cell)
+        if known is None or known[0] != roster.cells:
+            known = self._inputs[cell] = (roster.cells, self._found(cell, roster))
+        return known[1]
+
+    def _found(self, cell: int, roster: Roster) -> list[tuple[Formula, int]]:
         attribute = self._reads[0]
         if (attribute, cell) in roster.by_cell:
-            return ()
+            return []
         regions = [
             code
             for at, code in roster.by_cell

@@ -45,7 +45,7 @@ class StreamNode:
     """A derived stream at one broker."""
 
     __slots__ = (
-        "blocks", "dirty", "first", "formula", "head", "inputs", "name", "newest", "patience_s", "receivers",
+        "blocks", "cells", "dirty", "first", "formula", "head", "inputs", "name", "newest", "patience_s", "receivers",
         "region", "since_s", "ticks",
     )  # fmt: skip
 
@@ -58,6 +58,8 @@ class StreamNode:
         """of an edge: the attributes of the region that it reads; None: it has inputs"""
         self.blocks = 0
         """that a tick would rest on if none were missing"""
+        self.cells: frozenset[tuple[int, int]] | None = None
+        """the regions of the roster that the numbers above and below are of"""
         self.patience_s = 0.0
         """how long a tick waits for its last input, once the first has come"""
         self.newest: int | None = None

@@ -19,6 +19,7 @@ import msgspec
 from msgspec import Meta
 
 from sensorgrid.index.codes import prefixes
+from sensorgrid.index.zorder import Owners
 from sensorgrid.model.errors import SensorGridError
 from sensorgrid.model.grid import DIGITS_MAX, Grid
 from sensorgrid.model.ids import BROKERS_MAX, PeerId
@@ -200,6 +201,18 @@ class Roster:
     def by_cell(self) -> dict[tuple[int, int], Region]:
         """The regions, by attribute and cell."""
         return {(region.attribute, region.cell): region for region in self.regions}
+
+    @cached_property
+    def cells(self) -> frozenset[tuple[int, int]]:
+        """(attribute, cell) of all regions: the same in all rosters of a network, whoever owns them."""
+        return frozenset(self.by_cell)
+
+    @cached_property
+    def line(self) -> tuple[dict[int, PeerId], Owners | None]:
+        """Who stays, by place, and the line of IDs that they share; None if nobody has a place of its own."""
+        members = [m for m in self.members if not m.leaving] or list(self.members)
+        by_place = {m.place: m.id for m in sorted(members, key=lambda m: -m.id)}
+        return by_place, Owners(by_place, self.terms.depth) if len(by_place) > 1 else None
 
     @cached_property
     def by_owner(self) -> dict[PeerId, tuple[Region, ...]]:

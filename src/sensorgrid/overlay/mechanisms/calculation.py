@@ -288,8 +288,10 @@ class Calculation(Mechanism):
         roster, me, formula, cell = self.boards.roster.current, self.kernel.me, node.formula, node.name.cell
         if roster is None:
             return {}, None
-        node.blocks = blocks_of(formula, cell, roster)
-        node.patience_s = PATIENCE_S + STEP_S * height_of(formula, cell, roster)
+        if node.cells != roster.cells:
+            node.cells = roster.cells
+            node.blocks = blocks_of(formula, cell, roster)
+            node.patience_s = PATIENCE_S + STEP_S * height_of(formula, cell, roster)
         inputs = formula.inputs(cell, roster)
         if not inputs:
             attributes = formula.reads(cell)
