@@ -69,12 +69,13 @@ class PaperPlacement:
         self._calculations: dict[str, dict[CalculationName, None]] = {}
         """by subscription"""
         self._left: set[tuple[CalculationName, PeerId]] = set()
-        """what has gone from which node, so that it does not come back at once"""
+        """what has gone from which node, so that it does not come back before something begins or ends"""
         for node in line.nodes:
             self.transfers.sense(node, sensors.count(line.region(node)) * costs.publish)
 
     def add(self, demand: OperatorDemand) -> None:
         """Filters at the edges, calculations at joints, the rest at the root."""
+        self._left.clear()
         root = self._root[demand.name] = self.line.owner(demand.place)
         found = self._calculations[demand.name] = {}
         for number, term in enumerate(demand.terms):
@@ -91,6 +92,7 @@ class PaperPlacement:
 
     def remove(self, demand: OperatorDemand) -> None:
         """All of its steps end."""
+        self._left.clear()
         self.transfers.deliver(RootName(demand.name), -1)
         self.transfers.release(RootName(demand.name))
         for name in self._calculations.pop(demand.name):
@@ -101,7 +103,6 @@ class PaperPlacement:
         """Overloaded nodes one after the other, the most loaded first, until no rule applies any more."""
         orders: list[PlacingOrder] = []
         stuck: set[PeerId] = set()
-        self._left.clear()
         load = self.transfers.load
         while self.balanced:
             over = [node for node in load if load[node] > self.costs.limit and node not in stuck]
@@ -113,6 +114,7 @@ class PaperPlacement:
                 stuck.add(node)
             else:
                 orders.append(order)
+                stuck.clear()  # it may have made room for others
         return orders
 
     @property
