@@ -19,6 +19,8 @@ never committed are removed at the start, as Spark tries these batches again and
 
 import json
 import os
+import random
+import time
 from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -225,6 +227,7 @@ class WaitingFolder(Folder):
             with suppress(FileNotFoundError, FileExistsError):
                 self.write_text(_file(bundle.name), json.dumps(content))
                 return
+            time.sleep(random.uniform(0.0, 0.002))  # not in step with whoever removes it
         raise WaitingError(f"bundle {_file(bundle.name)}: found no folder to keep it in, expected one")
 
     def _delete(self, name: Name) -> None:
